@@ -1,0 +1,152 @@
+# Every task of the project. `make help` lists them; CI runs only these.
+#
+# Needed: Go 1.26 or newer (it fetches the pinned toolchain by itself), a C
+# compiler for the race detector, and, for the proto tools only, Node 20 with npm.
+
+# The one pinned Go version, whatever the machine has or its environment says.
+export GOTOOLCHAIN := go1.27.3
+
+# Where versions are pinned:
+#   Go libraries and protoc-gen-go, protoc-gen-connect-go, validate.proto   go.mod
+#   buf, protoc-gen-es                                                     proto/package-lock.json
+#   golangci-lint                                                          here
+GOLANGCI_LINT_VERSION := v2.15.0
+
+TOOLS    := $(CURDIR)/.tools
+BUF      := $(TOOLS)/node_modules/.bin/buf
+GOLANGCI := $(TOOLS)/bin/golangci-lint
+BASELINE := proto/baseline.binpb
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
+# How long each fuzz target runs, and what narrows tests and benchmarks down:
+# make test PKG=./edge/broker/ ; make bench BENCH=Enqueue
+FUZZTIME ?= 30s
+PKG      ?= ./...
+BENCH    ?= .
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- tools -------------------------------------------------------------------
+# A stamp names the state of its pin, so a repeated run does nothing.
+
+STAMP_GO       := $(TOOLS)/stamp/go
+STAMP_NPM      := $(TOOLS)/stamp/npm
+STAMP_VALIDATE := $(TOOLS)/stamp/validate
+STAMP_GOLANGCI := $(TOOLS)/stamp/golangci-lint-$(GOLANGCI_LINT_VERSION)
+
+.PHONY: tools
+tools: $(STAMP_GO) $(STAMP_NPM) $(STAMP_VALIDATE) ## install the pinned proto tools into .tools (golangci-lint comes with `make lint`)
+
+$(STAMP_GO): go.mod
+	@mkdir -p $(@D)
+	GOBIN=$(TOOLS)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go
+	@touch $@
+
+# Without install scripts: the packages' own binaries work as they are.
+$(STAMP_NPM): proto/package.json proto/package-lock.json
+	@mkdir -p $(@D)
+	cp proto/package.json proto/package-lock.json $(TOOLS)/
+	npm ci --prefix $(TOOLS) --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# buf/validate/validate.proto, out of the Go module that ships it.
+$(STAMP_VALIDATE): go.mod
+	@mkdir -p $(@D) $(TOOLS)/proto/buf/validate
+	go mod download github.com/bufbuild/protovalidate
+	cp "$$(go list -m -f '{{.Dir}}' github.com/bufbuild/protovalidate)/proto/protovalidate/buf/validate/validate.proto" $(TOOLS)/proto/buf/validate/
+	@chmod -R u+w $(TOOLS)/proto
+	@touch $@
+
+$(STAMP_GOLANGCI):
+	@mkdir -p $(@D)
+	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION): some minutes, once"
+	GOBIN=$(TOOLS)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	@rm -f $(TOOLS)/stamp/golangci-lint-*
+	@touch $@
+
+# --- generated code ----------------------------------------------------------
+
+.PHONY: generate
+generate: tools ## generate gen/go and gen/ts from proto
+	$(BUF) generate
+
+# The tree keeps what was generated: a failure is mended by committing it.
+.PHONY: checkgenerate
+checkgenerate: tools ## regenerate and fail if gen was not what proto generates
+	@set -e; before=$$(mktemp -d); trap 'rm -rf "$$before"' EXIT; \
+	cp -R gen/. "$$before"; \
+	$(MAKE) --no-print-directory generate; \
+	if ! diff -ru "$$before" gen; then \
+		echo "gen was not what proto generates; it is now: look at the difference above and commit gen" >&2; exit 1; \
+	fi; \
+	echo "gen is what proto generates"
+
+.PHONY: baseline
+baseline: tools ## make the protos as they are the baseline of the breaking check (a reviewed change)
+	$(BUF) build proto -o $(BASELINE)
+
+# --- checks ------------------------------------------------------------------
+
+.PHONY: lint
+lint: lint-proto lint-go ## gofmt, golangci-lint, buf lint, buf breaking against the baseline
+
+.PHONY: lint-proto
+lint-proto: tools ## the proto half of lint
+	$(BUF) lint
+	$(BUF) format proto --diff --exit-code
+	$(BUF) breaking proto --against $(BASELINE)
+
+.PHONY: lint-go
+lint-go: $(STAMP_GOLANGCI) ## the Go half of lint
+	@unformatted=$$(gofmt -s -l $$(find . -name '*.go' -not -path './.tools/*' -not -path './gen/*' -not -path '*/node_modules/*')); \
+	if [ -n "$$unformatted" ]; then echo "run gofmt -s -w on:" >&2; echo "$$unformatted" >&2; exit 1; fi
+	$(GOLANGCI) run ./...
+
+# --- build and run -----------------------------------------------------------
+
+.PHONY: build
+build: ## build bin/iop
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/iop ./cmd/iop
+
+.PHONY: run
+run: build ## build and start Edge and Node on this machine: bin/iop up (ARGS="--simulator" adds flags)
+	./bin/iop up $(ARGS)
+
+# --- tests -------------------------------------------------------------------
+
+.PHONY: test
+test: ## every test under the race detector, real processes included
+	CGO_ENABLED=1 go test -race -timeout 8m $(PKG)
+
+.PHONY: e2e
+e2e: ## only the tests that put real parts together
+	CGO_ENABLED=1 go test -race -count=1 -timeout 8m ./e2e/...
+
+.PHONY: e2e-engines
+e2e-engines: ## a real Ollama with a tiny model, driven by official clients (first run: some minutes)
+	./e2e/engines/run.sh
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	@set -e; \
+	grep -rHo --include='*_test.go' --exclude-dir=.tools --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | sort -u | \
+	while IFS=: read -r file decl; do \
+		echo "== $${decl#func } in $$(dirname $$file)"; \
+		go test -run '^$$' -fuzz "^$${decl#func }\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file) </dev/null; \
+	done
+
+.PHONY: bench
+bench: ## benchmarks of the hot packages, with allocations
+	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+.PHONY: clean
+clean: ## remove what make made: bin, .tools, installed npm packages
+	rm -rf bin .tools e2e/clients/node_modules web/node_modules
