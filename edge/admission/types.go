@@ -155,18 +155,18 @@ type Reason uint8
 // The reason codes, the strongest obstacle first: of several candidates, the
 // weakest one names the request's reason.
 const (
-	NoReason     Reason = iota
-	NoModel             // its type cannot serve this endpoint
-	Refused             // it already refused this request
-	Disabled            // switched off
-	CapacityZero        // configured with capacity 0
-	Unhealthy_          // static health
-	Offline             // its node is not connected
-	Draining            // its node takes no new work
-	OverCapacity        // holds more than a lowered capacity
-	Full                // all slots taken
-	LongFull            // all long slots taken
-	Behind              // an older request of the same class goes first
+	ReasonNone         Reason = iota
+	ReasonNoModel             // its type cannot serve this endpoint
+	ReasonRefused             // it already refused this request
+	ReasonDisabled            // switched off
+	ReasonCapacityZero        // configured with capacity 0
+	ReasonUnhealthy           // static health
+	ReasonOffline             // its node is not connected
+	ReasonDraining            // its node takes no new work
+	ReasonOverCapacity        // holds more than a lowered capacity
+	ReasonFull                // all slots taken
+	ReasonLongFull            // all long slots taken
+	ReasonBehind              // an older request of the same class goes first
 )
 
 var reasonCodes = [...]string{"", "no_model", "refused", "disabled", "capacity_zero", "unhealthy", "offline", "draining", "over_capacity", "full", "long_full", "behind"}
@@ -175,7 +175,7 @@ var reasonCodes = [...]string{"", "no_model", "refused", "disabled", "capacity_z
 func (r Reason) String() string { return reasonCodes[r] }
 
 // excluded reports whether a candidate passed over for r is no live candidate.
-func (r Reason) excluded() bool { return r >= NoModel && r <= Draining }
+func (r Reason) excluded() bool { return r >= ReasonNoModel && r <= ReasonDraining }
 
 // EffectKind says what happened.
 type EffectKind uint8
@@ -202,15 +202,16 @@ type Result uint8
 
 // The results.
 const (
-	QueueFull Result = iota + 1
-	Unavailable
-	TimedOut
-	Cancelled
+	ResultFull Result = iota + 1
+	ResultUnavailable
+	ResultTimeout
+	ResultCancelled
+	ResultUnknown // no such group
 )
 
 // String is the queue result's name.
 func (r Result) String() string {
-	return [...]string{"", "full", "unavailable", "timeout", "cancelled"}[r]
+	return [...]string{"", "full", "unavailable", "timeout", "cancelled", "unknown"}[r]
 }
 
 // Effect is one thing that followed from a command.

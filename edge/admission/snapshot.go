@@ -1,0 +1,68 @@
+package admission
+
+import "time"
+
+// Snapshot is one consistent cut of the core.
+type Snapshot struct {
+	Resources  []ResourceState // as configured, in that order; removed ones that still hold leases come last
+	Scopes     []ScopeState    // as configured
+	QueueTotal int             // requests waiting, each counted once
+	InFlight   int             // leases
+	OldestWait time.Duration   // of the waiters; 0 when none waits
+	Counters   Counters
+}
+
+// ResourceState is one resource at the moment of the cut.
+type ResourceState struct {
+	Resource
+	Connected    bool
+	Removed      bool   // no longer configured
+	Excluded     Reason // why it is no live candidate, or ReasonNone
+	InFlight     int
+	LongInFlight int
+	Queued       int // candidate pressure: waiters that could run here; never a queue depth
+	LongQueued   int // the long ones of them
+}
+
+// ScopeState is one queue policy scope at the moment of the cut.
+type ScopeState struct {
+	Scope
+	Pending int
+}
+
+// Snapshot returns the state as of now.
+func (c *Core) Snapshot(now time.Time) Snapshot {
+	s := Snapshot{
+		Resources: make([]ResourceState, 0, len(c.resources)),
+		Scopes:    make([]ScopeState, 0, len(c.scopes)),
+		Counters:  c.counts,
+	}
+	for _, res := range c.resources {
+		st := ResourceState{
+			Resource: res.cfg, Connected: res.node.connected, Removed: res.removed, Excluded: res.excluded(),
+			InFlight: res.inFlight, LongInFlight: res.longInFlight,
+		}
+		if st.Excluded == ReasonNone {
+			st.LongQueued = res.waiting[Long].waiters()
+			st.Queued = st.LongQueued + res.waiting[Normal].waiters()
+		}
+		s.InFlight += res.inFlight
+		s.Resources = append(s.Resources, st)
+	}
+	for _, sc := range c.scopes {
+		s.Scopes = append(s.Scopes, ScopeState{Scope{sc.key, sc.maxQueue, sc.timeout}, sc.pending})
+		s.QueueTotal += sc.pending
+		if r := sc.oldest(); r != nil {
+			s.OldestWait = max(s.OldestWait, now.Sub(r.enqueued))
+		}
+	}
+	return s
+}
+
+// waiters counts the waiters of all lines in the heap.
+func (h heap) waiters() (n int) {
+	for _, k := range h {
+		n += k.line.n
+	}
+	return n
+}
