@@ -66,3 +66,17 @@ func (h heap) waiters() (n int) {
 	}
 	return n
 }
+
+// Pressure returns how many requests wait, and how many slots the resources have
+// that are not excluded.
+func (c *Core) Pressure() (waiting, slots int) {
+	for _, s := range c.scopes {
+		waiting += s.pending
+	}
+	for _, res := range c.resources {
+		if res.excluded() == ReasonNone {
+			slots += res.cfg.Capacity
+		}
+	}
+	return waiting, slots
+}

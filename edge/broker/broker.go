@@ -1,0 +1,171 @@
+package broker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"github.com/iop-dev/iop/edge/admission"
+)
+
+// Broker serialises access to one admission core.
+type Broker struct {
+	clock clockwork.Clock
+
+	mu      sync.Mutex
+	core    *admission.Core
+	leases  map[admission.Seq]*Lease // of every live request, waiting ones included
+	timer   clockwork.Timer          // runs expire; armed for armed
+	armed   time.Time                // zero = not armed
+	stopped bool
+	service serviceTime
+}
+
+// New returns a broker over a core with this configuration. Stop it in the end.
+func New(clock clockwork.Clock, cfg admission.Config) *Broker {
+	return &Broker{clock: clock, core: admission.New(cfg), leases: map[admission.Seq]*Lease{}}
+}
+
+// Stop disarms the deadline timer; waits no longer time out. It is idempotent.
+func (b *Broker) Stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopped = true
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// Acquire admits a request, waiting for as long as its policy allows. It returns
+// a reserved lease, or ErrUnknownGroup, a *QueueFullError, *QueueTimeoutError,
+// *UnavailableError, or the cause of ctx's end.
+func (b *Broker) Acquire(ctx context.Context, req admission.Request) (*Lease, error) {
+	b.mu.Lock()
+	now := b.clock.Now()
+	seq, effects := b.core.Enqueue(now, req)
+	if e := effects[0]; e.Kind == admission.Rejected {
+		err := b.rejectionLocked(e, 0)
+		b.mu.Unlock()
+		return nil, err
+	}
+	l := &Lease{broker: b, seq: seq, enqueued: now}
+	b.leases[seq] = l
+	if e := effects[0]; e.Kind == admission.Granted {
+		l.grantedLocked(e)
+		b.mu.Unlock()
+		return l, nil
+	}
+	l.decided = make(chan struct{})
+	b.deliverLocked(effects)
+	b.mu.Unlock()
+	if err := l.Await(ctx); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Connect makes a new connection the owner of the node, fencing a former one,
+// and returns its generation (S15).
+func (b *Broker) Connect(node admission.NodeID) admission.Generation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	gen, effects := b.core.Connect(b.clock.Now(), node)
+	b.deliverLocked(effects)
+	return gen
+}
+
+// Disconnect fences a connection: no lease, hand-off or grant happens on it once
+// this returns. False means that gen was not current, and nothing changed (S12).
+func (b *Broker) Disconnect(node admission.NodeID, gen admission.Generation) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	effects, ok := b.core.Disconnect(b.clock.Now(), node, gen)
+	b.deliverLocked(effects)
+	return ok
+}
+
+// Drain stops new work for a connection and keeps its leases. False means that
+// gen was not current.
+func (b *Broker) Drain(node admission.NodeID, gen admission.Generation) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	effects, ok := b.core.Drain(b.clock.Now(), node, gen)
+	b.deliverLocked(effects)
+	return ok
+}
+
+// Reconfigure puts a configuration into force; it reaches waiters at once.
+func (b *Broker) Reconfigure(cfg admission.Config) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.deliverLocked(b.core.Reconfigure(b.clock.Now(), cfg))
+}
+
+// Snapshot returns one consistent cut of the core.
+func (b *Broker) Snapshot() admission.Snapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.core.Snapshot(b.clock.Now())
+}
+
+// deliverLocked hands each effect to its request and re-arms the timer.
+func (b *Broker) deliverLocked(effects []admission.Effect) {
+	for _, e := range effects {
+		l := b.leases[e.Seq]
+		switch e.Kind {
+		case admission.Granted:
+			l.grant = e
+			close(l.decided)
+		case admission.Requeued:
+			l.decided, l.grant = make(chan struct{}), admission.Effect{}
+		case admission.Rejected:
+			delete(b.leases, e.Seq)
+			l.ended = b.rejectionLocked(e, b.clock.Now().Sub(l.enqueued))
+			close(l.decided)
+		case admission.Revoked:
+			delete(b.leases, e.Seq)
+			l.ended = ErrRevoked
+		}
+	}
+	b.armLocked()
+}
+
+func (b *Broker) rejectionLocked(e admission.Effect, waited time.Duration) error {
+	switch e.Result {
+	case admission.ResultFull:
+		return &QueueFullError{Reason: e.Reason, RetryAfter: b.retryAfterLocked()}
+	case admission.ResultTimeout:
+		return &QueueTimeoutError{Waited: waited, Reason: e.Reason, RetryAfter: b.retryAfterLocked()}
+	case admission.ResultUnavailable:
+		return &UnavailableError{Reason: e.Reason}
+	case admission.ResultCancelled:
+		return context.Canceled
+	default:
+		return ErrUnknownGroup
+	}
+}
+
+// armLocked sets the timer for the core's next deadline. A timer that fires
+// early, because the deadline it was set for has gone, finds nothing to do.
+func (b *Broker) armLocked() {
+	next, ok := b.core.NextDeadline()
+	if !ok || b.stopped || !b.armed.IsZero() && !next.Before(b.armed) {
+		return
+	}
+	b.armed = next
+	wait := next.Sub(b.clock.Now())
+	if b.timer == nil {
+		b.timer = b.clock.AfterFunc(wait, b.expire)
+		return
+	}
+	b.timer.Reset(wait)
+}
+
+func (b *Broker) expire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.armed = time.Time{}
+	b.deliverLocked(b.core.Expire(b.clock.Now()))
+}

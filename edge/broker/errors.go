@@ -1,0 +1,55 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/iop-dev/iop/edge/admission"
+)
+
+// ErrUnknownGroup is returned by Acquire for a model that is not configured.
+var ErrUnknownGroup = errors.New("broker: unknown model group")
+
+// ErrFenced is returned by [Lease.Track] when the lease ended before hand-off,
+// because its node disconnected. The request is already waiting again: call
+// [Lease.Await].
+var ErrFenced = errors.New("broker: lease fenced before hand-off")
+
+// ErrRevoked is returned by [Lease.Await] when the lease had been handed off and
+// its node has disconnected: the request has ended, and must say so.
+var ErrRevoked = errors.New("broker: lease revoked")
+
+// QueueFullError is returned when as many requests wait as the policy allows.
+type QueueFullError struct {
+	Reason     admission.Reason // why the request would have had to wait
+	RetryAfter time.Duration    // estimate
+}
+
+func (e *QueueFullError) Error() string {
+	return "broker: queue full (" + e.Reason.String() + ")"
+}
+
+// QueueTimeoutError is returned when a request has waited for as long as its
+// policy allows.
+type QueueTimeoutError struct {
+	Waited     time.Duration
+	Reason     admission.Reason // what it waited for
+	RetryAfter time.Duration    // estimate
+}
+
+func (e *QueueTimeoutError) Error() string {
+	return fmt.Sprintf("broker: no slot within %s (%s)", e.Waited, e.Reason)
+}
+
+// UnavailableError is returned when no candidate is live.
+type UnavailableError struct {
+	Reason admission.Reason // of the candidates' obstacles the weakest
+}
+
+func (e *UnavailableError) Error() string {
+	return "broker: no provider available (" + e.Reason.String() + ")"
+}
+
+// NotServed reports whether no candidate's type serves the endpoint at all.
+func (e *UnavailableError) NotServed() bool { return e.Reason == admission.ReasonNoModel }

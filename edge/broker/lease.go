@@ -1,0 +1,127 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/iop-dev/iop/edge/admission"
+)
+
+// Lease is one request's right to one execution on one provider resource. It
+// belongs to one goroutine.
+type Lease struct {
+	// Of the current grant; Await sets them anew.
+	Resource   admission.ResourceKey
+	Generation admission.Generation
+	Target     string        // the served target: the provider's own name for the model
+	Waited     time.Duration // from enqueue to the grant
+
+	broker   *Broker
+	seq      admission.Seq
+	enqueued time.Time
+	id       admission.LeaseID
+	since    time.Time // of the grant
+
+	// Guarded by broker.mu.
+	decided chan struct{}    // closed when the wait in progress has its decision; nil before the first wait
+	grant   admission.Effect // the decision: a grant, kind Granted …
+	ended   error            // … or the request's end
+}
+
+// Seq is the request's enqueue_seq.
+func (l *Lease) Seq() admission.Seq { return l.seq }
+
+// Track marks the lease as handed off, if its generation is still current;
+// otherwise it returns ErrFenced and the caller must Await.
+func (l *Lease) Track() error {
+	l.broker.mu.Lock()
+	defer l.broker.mu.Unlock()
+	if !l.broker.core.Track(l.seq, l.id) {
+		return ErrFenced
+	}
+	return nil
+}
+
+// Refuse gives the lease back because nothing was opened upstream; the request
+// waits again, with its place and deadline, for its other candidates. The caller
+// must Await. It does nothing if the lease was fenced or revoked meanwhile.
+func (l *Lease) Refuse() {
+	b := l.broker
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	effects, _ := b.core.Refuse(b.clock.Now(), l.seq, l.id)
+	b.deliverLocked(effects)
+}
+
+// Await waits for the next decision and fills the lease with the new grant. It
+// fails like Acquire, or with ErrRevoked; the request has then ended and holds
+// nothing.
+func (l *Lease) Await(ctx context.Context) error {
+	for {
+		l.broker.mu.Lock()
+		decided := l.decided
+		l.broker.mu.Unlock()
+		if decided != nil {
+			select {
+			case <-decided:
+			case <-ctx.Done():
+			}
+		}
+		if done, err := l.settle(ctx); done {
+			return err
+		}
+	}
+}
+
+// settle takes the decision, or gives the place up when ctx has ended. Not done
+// means that a grant was fenced before it could be taken: the wait goes on.
+func (l *Lease) settle(ctx context.Context) (done bool, err error) {
+	b := l.broker
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l.ended != nil {
+		return true, l.ended
+	}
+	if l.grant.Kind == admission.Granted {
+		l.grantedLocked(l.grant)
+	}
+	if ctx.Err() == nil {
+		return l.grant.Kind == admission.Granted, nil
+	}
+	if l.grant.Kind == admission.Granted {
+		l.closeLocked() // the grant lost to the cancel: its slot goes back
+	} else {
+		effects, _ := b.core.Cancel(b.clock.Now(), l.seq)
+		b.deliverLocked(effects)
+	}
+	return true, context.Cause(ctx)
+}
+
+// Close returns the lease and ends its request, whatever its outcome.
+func (l *Lease) Close() {
+	l.broker.mu.Lock()
+	defer l.broker.mu.Unlock()
+	l.closeLocked()
+}
+
+func (l *Lease) closeLocked() {
+	b := l.broker
+	if l.ended != nil {
+		return // revoked: the core has it back already
+	}
+	now := b.clock.Now()
+	effects, ok := b.core.Release(now, l.seq, l.id)
+	if !ok {
+		return
+	}
+	delete(b.leases, l.seq)
+	b.service.add(now.Sub(l.since))
+	b.deliverLocked(effects)
+}
+
+// grantedLocked fills in the grant that the holder is about to be given.
+func (l *Lease) grantedLocked(e admission.Effect) {
+	l.Resource, l.Generation, l.Target, l.id = e.Resource, e.Gen, e.Target, e.Lease
+	l.since = l.broker.clock.Now()
+	l.Waited = l.since.Sub(l.enqueued)
+}
