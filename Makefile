@@ -133,6 +133,10 @@ e2e: ## only the tests that put real parts together
 e2e-engines: ## a real Ollama with a tiny model, driven by official clients (first run: some minutes)
 	./e2e/engines/run.sh
 
+.PHONY: traceability
+traceability: ## bring the tables of docs/traceability.md up to date
+	go test -count=1 -run '^TestTraceability_' ./e2e/docs -args -rewrite
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@set -e; \
