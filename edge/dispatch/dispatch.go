@@ -1,0 +1,310 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/broker"
+)
+
+// takeWait is how long a granted request waits for its node to have a parked
+// work stream. A node opens more on demand, so the wait is for a new connection
+// at most (S15).
+const takeWait = 5 * time.Second
+
+// errTotalTimeout is the cause of a context that Request.TotalTimeout ended.
+var errTotalTimeout = errors.New("dispatch: total timeout")
+
+// Request is one exchange as a surface received it.
+type Request struct {
+	ID              string // x-request-id
+	Group           admission.GroupKey
+	Class           admission.Class
+	EstimatedTokens int // of the input
+	Surface         admission.Surface
+	Path            string   // of the fixed list of endpoints
+	Header          []Header // already on the allow-list
+	Body            []byte   // complete; not changed while Do runs
+	// ModelStart and ModelEnd bound the model's value in Body, quotes included;
+	// the served target is put in its place.
+	ModelStart, ModelEnd int
+	IdleTimeout          time.Duration // longest silence after the response head; 0 = none
+	TotalTimeout         time.Duration // longest exchange, waiting included; 0 = none
+}
+
+// Grant says who answers.
+type Grant struct {
+	Node      admission.NodeID
+	Provider  admission.ProviderID
+	Target    string        // the provider's own name for the model
+	QueueWait time.Duration // from the first admission attempt
+}
+
+// Sink takes an answer.
+type Sink interface {
+	// Frame takes the next frame. It is called from the goroutine that runs Do,
+	// in order, and never with a Failure; f is valid during the call. An error
+	// means that the client is gone: the request is cancelled.
+	Frame(g *Grant, f *Frame) error
+}
+
+// FailedError is the end of a request that was admitted and got no whole answer.
+type FailedError struct {
+	Code      FailureCode
+	Message   string // for logs
+	Started   bool   // a frame has reached the sink
+	HandedOff bool   // the request may have reached a provider
+	Grant     Grant
+}
+
+func (e *FailedError) Error() string {
+	return fmt.Sprintf("dispatch: %s on %s/%s: %s", e.Code, e.Grant.Node, e.Grant.Provider, e.Message)
+}
+
+// Dispatcher carries requests. It is safe for concurrent use.
+type Dispatcher struct {
+	broker *broker.Broker
+	link   Link
+	clock  clockwork.Clock
+	log    *slog.Logger
+}
+
+// New returns a dispatcher that admits through b and reaches nodes over link.
+func New(b *broker.Broker, link Link, clock clockwork.Clock, log *slog.Logger) *Dispatcher {
+	return &Dispatcher{broker: b, link: link, clock: clock, log: log}
+}
+
+// Do carries one request to its end and returns when its slot has been given
+// back. A nil error means that the whole answer has reached the sink. Otherwise
+// the error is one of broker.Acquire's, a *FailedError, or the cause of ctx's
+// end.
+func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
+	if r.TotalTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = withTimeout(ctx, d.clock, r.TotalTimeout)
+		defer cancel()
+	}
+	lease, err := d.broker.Acquire(ctx, admission.Request{Group: r.Group, Class: r.Class, Surface: r.Surface})
+	var x *exchange
+	if err == nil {
+		x = &exchange{Dispatcher: d, request: r, sink: s, lease: lease}
+		err = x.run(ctx)
+	}
+	if errors.Is(err, errTotalTimeout) {
+		failed := &FailedError{Code: ProviderTimeout, Message: "openai.timeout_sec is over"}
+		if x != nil {
+			failed.Started, failed.HandedOff, failed.Grant = x.started, x.handedOff, x.grant
+		}
+		err = failed
+	}
+	d.record(ctx, r, x, err)
+	return err
+}
+
+// exchange is one admitted request.
+type exchange struct {
+	*Dispatcher
+	request *Request
+	sink    Sink
+	lease   *broker.Lease
+
+	grant     Grant
+	started   bool // a frame has reached the sink
+	handedOff bool // the request may have reached a provider
+	attempts  int
+}
+
+// run tries one grant after another. Only what says for certain that no upstream
+// request was opened leads to the next.
+func (x *exchange) run(ctx context.Context) error {
+	var refusal *FailedError
+	for {
+		l := x.lease
+		x.attempts++
+		x.grant = Grant{Node: l.Resource.Node, Provider: l.Resource.Provider, Target: l.Target, QueueWait: l.Waited}
+		err := x.attempt(ctx)
+		var failed *FailedError
+		switch {
+		case errors.Is(err, broker.ErrFenced):
+			// Already waiting again.
+		case errors.As(err, &failed) && failed.Code.neverOpened():
+			refusal, x.handedOff = failed, false
+			l.Refuse()
+		default:
+			l.Close()
+			return err
+		}
+		err = l.Await(ctx)
+		var none *broker.UnavailableError
+		switch {
+		case err == nil:
+		case errors.Is(err, broker.ErrRevoked):
+			return x.failed(ProviderDisconnected, "the node disconnected")
+		case errors.As(err, &none) && refusal != nil:
+			return refusal // says more than that nobody is left
+		default:
+			return err
+		}
+	}
+}
+
+// attempt hands the request to the granted node and relays the answer. On return
+// the work stream is parked or gone.
+func (x *exchange) attempt(ctx context.Context) error {
+	stream, err := x.take(ctx)
+	if err != nil {
+		return err
+	}
+	if err := x.lease.Track(); err != nil {
+		stream.Discard() // of a generation that is over
+		return err
+	}
+
+	var cancelling sync.WaitGroup
+	cancelling.Add(1)
+	stop := context.AfterFunc(ctx, func() {
+		defer cancelling.Done()
+		stream.Cancel()
+	})
+	final, err := x.converse(ctx, stream)
+	if !stop() {
+		cancelling.Wait() // or the cancel could hit the stream's next request
+	}
+	if final {
+		stream.Park()
+	} else {
+		stream.Discard()
+	}
+	return err
+}
+
+func (x *exchange) take(ctx context.Context) (Stream, error) {
+	bounded, cancel := withTimeout(ctx, x.clock, takeWait)
+	defer cancel()
+	stream, err := x.link.Take(bounded, x.lease.Resource.Node, x.lease.Generation)
+	switch {
+	case err == nil:
+		return stream, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, ErrLinkLost):
+		if ferr := x.lease.Track(); ferr != nil {
+			return nil, ferr
+		}
+		return nil, x.failed(NeverOpened, "the node's link is lost")
+	default:
+		return nil, x.failed(NeverOpened, "the node has no work stream ready")
+	}
+}
+
+// converse sends the request and relays the answer to its final frame. Not final
+// means that the stream is lost.
+func (x *exchange) converse(ctx context.Context, stream Stream) (final bool, err error) {
+	if err := x.send(stream); err != nil {
+		return false, x.failed(ProviderDisconnected, "the link was lost while the request was sent")
+	}
+	x.handedOff = true
+	var f Frame
+	for {
+		if err := stream.Receive(&f); errors.Is(err, ErrNeverSeen) {
+			return false, x.failed(NeverOpened, "the node has not seen the request")
+		} else if err != nil {
+			if ctx.Err() != nil {
+				return false, context.Cause(ctx)
+			}
+			return false, x.failed(ProviderDisconnected, "the link was lost before the answer's end")
+		}
+		switch gone := ctx.Err() != nil; {
+		case f.Failure != nil && gone:
+			return true, context.Cause(ctx)
+		case f.Failure != nil:
+			return true, x.failed(f.Failure.Code, f.Failure.Message)
+		case gone:
+			// Nobody reads it; wait for the final frame.
+			if f.End {
+				return true, context.Cause(ctx)
+			}
+		default:
+			x.started = true
+			if err := x.sink.Frame(&x.grant, &f); err != nil {
+				return x.abandon(stream, &f), err
+			}
+			if f.End {
+				return true, nil
+			}
+		}
+	}
+}
+
+// abandon cancels a request whose client cannot be written to, and reads on to
+// the final frame.
+func (x *exchange) abandon(stream Stream, f *Frame) (final bool) {
+	if f.End {
+		return true
+	}
+	stream.Cancel()
+	for {
+		if stream.Receive(f) != nil {
+			return false
+		}
+		if f.End || f.Failure != nil {
+			return true
+		}
+	}
+}
+
+// send writes the request with the served target as its model.
+func (x *exchange) send(stream Stream) error {
+	r := x.request
+	target, err := json.Marshal(x.grant.Target)
+	if err != nil {
+		return err
+	}
+	parts := [][]byte{r.Body[:r.ModelStart], target, r.Body[r.ModelEnd:]}
+	left := r.ModelStart + len(target) + len(r.Body) - r.ModelEnd
+	frame := RequestFrame{Begin: &Begin{
+		Provider: x.grant.Provider, Path: r.Path, ContentLength: left, Header: r.Header,
+		IdleTimeout: r.IdleTimeout, TotalTimeout: 0, RequestID: r.ID,
+	}}
+	if left <= MaxFrameBody {
+		frame.Parts, frame.End = parts, true
+		return stream.Send(&frame)
+	}
+	var one [1][]byte
+	for _, part := range parts {
+		for len(part) > 0 {
+			n := min(len(part), MaxFrameBody)
+			one[0], part = part[:n], part[n:]
+			left -= n
+			frame.Parts, frame.End = one[:], left == 0
+			if err := stream.Send(&frame); err != nil {
+				return err
+			}
+			frame.Begin = nil
+		}
+	}
+	return nil
+}
+
+func (x *exchange) failed(code FailureCode, message string) *FailedError {
+	return &FailedError{Code: code, Message: message, Started: x.started, HandedOff: x.handedOff, Grant: x.grant}
+}
+
+// withTimeout bounds ctx by the injected clock. The context's cause is
+// errTotalTimeout when the bound ended it.
+func withTimeout(ctx context.Context, clock clockwork.Clock, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := clock.AfterFunc(d, func() { cancel(errTotalTimeout) })
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
