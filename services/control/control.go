@@ -1,0 +1,122 @@
+// Package control serves iop.control.v1: one consistent cut of an Edge's state,
+// for the Control Plane and for status commands. It only reads; snapshots never
+// decide admission.
+package control
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/iop-dev/iop/edge/admission"
+	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
+)
+
+// State is all that a snapshot is made of.
+type State struct {
+	At        time.Time
+	Admission admission.Snapshot
+	// Nodes are the configured nodes, in the order of the configuration.
+	Nodes []Node
+	// ProviderTypes are the configured types.
+	ProviderTypes map[admission.ResourceKey]string
+	// StaleRefused counts streams and messages refused at the wire.
+	StaleRefused     uint64
+	ConfigRevision   uint64
+	LastRefreshError string
+}
+
+// Node is one configured node as its link knows it.
+type Node struct {
+	ID             admission.NodeID
+	Connected      bool
+	Draining       bool
+	ConnectedSince time.Time // zero while offline
+	LastSeen       time.Time // zero if never
+	Software       string
+	Platform       string
+}
+
+// Service implements controlv1connect.ControlServiceHandler.
+type Service struct {
+	EdgeID   string
+	Software string
+	// State returns the present state.
+	State func() State
+}
+
+// GetEdgeNodeSnapshot returns the present state.
+func (s *Service) GetEdgeNodeSnapshot(context.Context, *controlv1.GetEdgeNodeSnapshotRequest) (*controlv1.GetEdgeNodeSnapshotResponse, error) {
+	return &controlv1.GetEdgeNodeSnapshotResponse{Snapshot: s.snapshot(s.State())}, nil
+}
+
+func (s *Service) snapshot(st State) *controlv1.EdgeNodeSnapshot {
+	a := st.Admission
+	out := &controlv1.EdgeNodeSnapshot{
+		EdgeId: s.EdgeID, SoftwareVersion: s.Software,
+		At: timestamppb.New(st.At), Revision: a.Counters.Commands,
+		QueueTotal: uint32(a.QueueTotal), InFlightTotal: uint32(a.InFlight), OldestWaitMs: uint64(a.OldestWait.Milliseconds()),
+		ConfigRevision: st.ConfigRevision, LastRefreshError: st.LastRefreshError,
+		Counters: &controlv1.Counters{
+			Granted: a.Counters.Granted, Released: a.Counters.Released,
+			DoubleReleases: a.Counters.DoubleReleases, StaleRefused: a.Counters.Stale + st.StaleRefused,
+		},
+	}
+	for _, sc := range a.Scopes {
+		out.Scopes = append(out.Scopes, &controlv1.ScopeSnapshot{
+			Key: string(sc.Key), Pending: uint32(sc.Pending), MaxQueue: uint32(sc.MaxQueue), QueueTimeoutMs: uint64(sc.Timeout.Milliseconds()),
+		})
+	}
+	for _, n := range st.Nodes {
+		node := &controlv1.NodeSnapshot{
+			Id: string(n.ID), Connected: n.Connected, Draining: n.Draining, SoftwareVersion: n.Software, Platform: n.Platform,
+			ConnectedSince: timestamp(n.ConnectedSince), LastSeen: timestamp(n.LastSeen),
+		}
+		for _, r := range a.Resources {
+			if r.Key.Node == n.ID && !r.Removed {
+				node.Providers = append(node.Providers, provider(r, st.ProviderTypes[r.Key]))
+			}
+		}
+		out.Nodes = append(out.Nodes, node)
+	}
+	return out
+}
+
+// provider shows one resource. While its node is offline nothing of it is
+// available, and every effective number is 0 (S14).
+func provider(r admission.ResourceState, kind string) *controlv1.ProviderSnapshot {
+	p := &controlv1.ProviderSnapshot{
+		Id: string(r.Key.Provider), Type: kind, ExcludedReason: r.Excluded.String(),
+		ConfiguredCapacity: uint32(r.Capacity), ConfiguredLongContextCapacity: uint32(r.LongCapacity),
+	}
+	if !r.Connected {
+		p.Status, p.Health = "unavailable", "offline"
+		if r.Excluded == admission.ReasonNone {
+			p.ExcludedReason = admission.ReasonOffline.String()
+		}
+		return p
+	}
+	p.Health = r.Health.String()
+	p.EffectiveCapacity, p.LongContextCapacity = uint32(r.Capacity), uint32(r.LongCapacity)
+	p.InFlight, p.LongInFlight = uint32(r.InFlight), uint32(r.LongInFlight)
+	p.Queued, p.LongQueued = uint32(r.Queued), uint32(r.LongQueued)
+	switch {
+	case r.Excluded != admission.ReasonNone:
+		p.Status = "unavailable"
+	case r.InFlight > r.Capacity:
+		p.Status = "over_capacity"
+	case r.InFlight == r.Capacity:
+		p.Status = "full"
+	default:
+		p.Status = "available"
+	}
+	return p
+}
+
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}

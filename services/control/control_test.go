@@ -1,0 +1,70 @@
+package control
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/iop-dev/iop/edge/admission"
+	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
+)
+
+func key(node admission.NodeID) admission.ResourceKey {
+	return admission.ResourceKey{Node: node, Provider: "p"}
+}
+
+func state(t *testing.T, drive func(*admission.Core, time.Time)) State {
+	now := time.Unix(100, 0)
+	core := admission.New(admission.Config{
+		Scopes: []admission.Scope{{Key: admission.PoolScope, MaxQueue: 8, Timeout: time.Minute}},
+		Resources: []admission.Resource{
+			{Key: key("n"), Capacity: 2, LongCapacity: 1, Enabled: true, Surfaces: admission.SurfaceChat},
+			{Key: key("m"), Capacity: 3, LongCapacity: 1, Enabled: true, Surfaces: admission.SurfaceChat},
+		},
+		Groups: []admission.Group{{Key: "g", Scope: admission.PoolScope, Candidates: []admission.Candidate{{Resource: key("n")}, {Resource: key("m")}}}},
+	})
+	drive(core, now)
+	return State{
+		At: now.Add(2 * time.Second), Admission: core.Snapshot(now.Add(2 * time.Second)),
+		Nodes:         []Node{{ID: "n", Connected: true, ConnectedSince: now, LastSeen: now}, {ID: "m"}},
+		ProviderTypes: map[admission.ResourceKey]string{key("n"): "vllm", key("m"): "ollama"},
+	}
+}
+
+// S07: in_flight is the leases, queued is candidate pressure, and the true queue
+// is told apart. S14: what is offline shows zeros, and stays in its place.
+func TestS07_S14_SnapshotTellsLeasesPressureAndQueueApart(t *testing.T) {
+	st := state(t, func(c *admission.Core, now time.Time) {
+		c.Connect(now, "n")
+		for _, class := range []admission.Class{admission.Long, admission.Normal, admission.Long, admission.Normal} {
+			c.Enqueue(now, admission.Request{Group: "g", Class: class, Surface: admission.SurfaceChat})
+		}
+	})
+	got := (&Service{EdgeID: "home"}).snapshot(st)
+	require.EqualValues(t, 2, got.QueueTotal)
+	require.EqualValues(t, 2, got.InFlightTotal)
+	require.EqualValues(t, 2000, got.OldestWaitMs)
+	want := []*controlv1.ProviderSnapshot{
+		{Id: "p", Type: "vllm", Status: "full", Health: "healthy", ConfiguredCapacity: 2, EffectiveCapacity: 2, InFlight: 2, LongInFlight: 1, LongContextCapacity: 1, ConfiguredLongContextCapacity: 1, Queued: 2, LongQueued: 1},
+		{Id: "p", Type: "ollama", Status: "unavailable", Health: "offline", ConfiguredCapacity: 3, ConfiguredLongContextCapacity: 1, ExcludedReason: "offline"},
+	}
+	for i, n := range got.Nodes {
+		require.True(t, proto.Equal(want[i], n.Providers[0]), n.Providers[0])
+	}
+	require.True(t, got.Nodes[0].Connected)
+	require.Nil(t, got.Nodes[1].ConnectedSince)
+}
+
+func TestStatusFollowsTheCounters(t *testing.T) {
+	r := admission.ResourceState{Resource: admission.Resource{Capacity: 2, Enabled: true}, Connected: true}
+	for inFlight, want := range []string{"available", "available", "full", "over_capacity"} {
+		r.InFlight = inFlight
+		require.Equal(t, want, provider(r, "vllm").Status)
+	}
+	r.Excluded = admission.ReasonDraining
+	require.Equal(t, "unavailable", provider(r, "vllm").Status)
+	require.Equal(t, "draining", provider(r, "vllm").ExcludedReason)
+	require.EqualValues(t, 3, provider(r, "vllm").InFlight, "running work is still shown")
+}

@@ -1,0 +1,34 @@
+package rpcerr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/stretchr/testify/require"
+
+	"github.com/iop-dev/iop/configs"
+)
+
+func TestFrom(t *testing.T) {
+	require.NoError(t, From(nil))
+	for _, tt := range []struct {
+		err  error
+		code connect.Code
+		says string
+	}{
+		{fmt.Errorf("reload: %w", configs.Problems{{File: "edge.yaml", Line: 3, Column: 5, Message: "no such node"}}), connect.CodeInvalidArgument, "edge.yaml:3:5"},
+		{ErrUnauthenticated, connect.CodeUnauthenticated, "Bearer"},
+		{fmt.Errorf("wait: %w", context.Canceled), connect.CodeCanceled, "canceled"},
+		{fmt.Errorf("wait: %w", context.DeadlineExceeded), connect.CodeDeadlineExceeded, "deadline"},
+		{errors.New("open /etc/iop/secret: denied"), connect.CodeInternal, "internal error"},
+	} {
+		got := From(tt.err)
+		require.Equal(t, tt.code, connect.CodeOf(got))
+		require.ErrorContains(t, got, tt.says)
+		require.NotContains(t, got.Error(), "/etc/iop/secret")
+		require.Equal(t, got, From(got))
+	}
+}
