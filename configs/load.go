@@ -1,0 +1,77 @@
+package configs
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+
+	"buf.build/go/protoyaml"
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// Unmarshal reads the text of a file strictly into a message. An error is
+// always [Problems]: all that is wrong, at once. The message is then not to be
+// used.
+func Unmarshal(file string, text []byte, into proto.Message) error {
+	_, problems := Decode(file, text, into)
+	return problems.Err()
+}
+
+// Decode is [Unmarshal] for readers with rules of their own: with the places of
+// the values, and with the message filled as far as the file can be read.
+func Decode(file string, text []byte, into proto.Message) (*Document, Problems) {
+	doc, problem := parse(file, text)
+	if problem != nil {
+		doc.Sound = false
+		return doc, Problems{*problem}
+	}
+	s := &strict{doc: doc, broken: map[string]bool{}, budget: maxAliasNodes}
+	if doc.root != nil {
+		usable := s.message(doc.root, into.ProtoReflect().Descriptor(), "")
+		doc.Sound = len(s.problems) == 0
+		if !usable {
+			return doc, s.problems
+		}
+		options := protoyaml.UnmarshalOptions{Path: file, CustomUnmarshaler: &judged{root: doc.root}}
+		// As many lines as the file has: protoyaml quotes them in its errors.
+		blank := append([]byte("{}"), bytes.Repeat([]byte("\n"), 1+bytes.Count(text, []byte("\n")))...)
+		if err := options.Unmarshal(blank, into); err != nil {
+			// The nodes have been judged: only a disagreement of the two
+			// readers gets here, and it must not pass for a good file.
+			s.problems = append(s.problems, doc.Problemf("", "%v", err))
+		}
+	}
+	return doc, append(s.problems, judge(doc, into, s.broken)...).Sorted()
+}
+
+// Read is the text of a file of at most [MaxFileBytes].
+func Read(file string) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	if info.IsDir() {
+		return nil, fmt.Errorf("read configuration: %s is a folder, not a file", file)
+	}
+	if info.Size() > MaxFileBytes {
+		return nil, Problems{{File: file, Line: 1, Column: 1,
+			Message: fmt.Sprintf("the file has %d bytes; at most %d are read", info.Size(), MaxFileBytes)}}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	return text, nil
+}
+
+// judged puts the judged nodes in the place of those that protoyaml parses: it
+// takes text only, and the text has lost its nulls, aliases and places.
+type judged struct{ root *yaml.Node }
+
+func (j *judged) Unmarshal(n *yaml.Node, _ proto.Message) (bool, error) {
+	if j.root != nil {
+		*n, j.root = *j.root, nil
+	}
+	return false, nil
+}

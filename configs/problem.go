@@ -1,0 +1,64 @@
+package configs
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Problem is one thing wrong with a file.
+type Problem struct {
+	File    string
+	Line    int // from 1
+	Column  int // from 1, in characters
+	Path    string
+	Message string // what was found and what is allowed
+}
+
+// String is "file:line:column: path: message"; problems of a key itself have
+// no path.
+func (p Problem) String() string {
+	if p.Path == "" {
+		return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s: %s", p.File, p.Line, p.Column, p.Path, p.Message)
+}
+
+// Problems are everything wrong with a file, sorted by place; as an error, one
+// line for each. It is never empty when it is returned as an error.
+type Problems []Problem
+
+// Error is one line for each problem.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Sorted returns the problems in the order of their places, without those said
+// twice of one place.
+func (ps Problems) Sorted() Problems {
+	out := slices.Clone(ps)
+	slices.SortStableFunc(out, func(a, b Problem) int {
+		return cmp.Or(
+			cmp.Compare(a.Line, b.Line),
+			cmp.Compare(a.Column, b.Column),
+			cmp.Compare(a.Path, b.Path),
+			cmp.Compare(a.Message, b.Message),
+		)
+	})
+	return slices.CompactFunc(out, func(a, b Problem) bool {
+		return a.Line == b.Line && a.Column == b.Column && a.Message == b.Message
+	})
+}
+
+// Err is nil when there are no problems, else the sorted problems.
+func (ps Problems) Err() error {
+	if len(ps) == 0 {
+		return nil
+	}
+	return ps.Sorted()
+}

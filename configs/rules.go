@@ -1,0 +1,136 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"buf.build/go/protovalidate"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// judge applies the rules that the message itself carries. What the file
+// already got wrong in another way is not said again.
+func judge(doc *Document, m proto.Message, broken map[string]bool) Problems {
+	err := protovalidate.Validate(m)
+	var invalid *protovalidate.ValidationError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &invalid):
+		return Problems{doc.Problemf("", "%v", err)}
+	}
+	var problems Problems
+	for _, v := range invalid.Violations {
+		path := protovalidate.FieldPathString(v.Proto.GetField())
+		if !covered(path, broken) {
+			problems = append(problems, doc.Problemf(path, "%s", explain(doc, path, v)))
+		}
+	}
+	return problems
+}
+
+// covered reports whether path lies in something broken, or holds it.
+func covered(path string, broken map[string]bool) bool {
+	if broken[path] {
+		return true
+	}
+	for b := range broken {
+		if strings.HasPrefix(path, b+".") || strings.HasPrefix(path, b+"[") ||
+			strings.HasPrefix(b, path+".") || strings.HasPrefix(b, path+"[") {
+			return true
+		}
+	}
+	return false
+}
+
+// explain says what was found and what is allowed.
+func explain(doc *Document, path string, v *protovalidate.Violation) string {
+	allowed, found := v.Proto.GetMessage(), "nothing"
+	if doc.Has(path) {
+		found = foundValue(v)
+	}
+	rule := v.Proto.GetRuleId()
+	switch {
+	case strings.HasSuffix(rule, ".in"):
+		names := choices(v.RuleValue)
+		allowed = "allowed: " + strings.Join(names, ", ")
+		if v.FieldDescriptor != nil && v.FieldDescriptor.Kind() == protoreflect.StringKind && doc.Has(path) {
+			allowed += DidYouMean(v.FieldValue.String(), names)
+		}
+	case rule == "required":
+		allowed = "it must be given"
+	case strings.HasSuffix(rule, ".min_len"):
+		allowed = "it must not be empty"
+	case strings.HasSuffix(rule, ".pattern") && v.FieldDescriptor != nil && isSecret(v.FieldDescriptor):
+		allowed = "expected a SHA-256: 64 hexadecimal digits"
+	case strings.HasSuffix(rule, ".pattern") && v.FieldDescriptor != nil && v.FieldDescriptor.Name() == "id":
+		allowed = "expected letters, digits, dots, dashes and underscores, a letter or digit first"
+	}
+	return fmt.Sprintf("found %s; %s", found, allowed)
+}
+
+// choices are the members of an "in" rule that a file can write.
+func choices(rule protoreflect.Value) []string {
+	list, ok := rule.Interface().(protoreflect.List)
+	if !ok {
+		return nil
+	}
+	var names []string
+	for i := range list.Len() {
+		if name := list.Get(i).String(); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func foundValue(v *protovalidate.Violation) string {
+	fd := v.FieldDescriptor
+	switch {
+	case fd == nil || !v.FieldValue.IsValid():
+		return "this"
+	case isSecret(fd):
+		return fmt.Sprintf("a value of %d characters (not shown)", len([]rune(v.FieldValue.String())))
+	case fd.IsList():
+		if l, ok := v.FieldValue.Interface().(protoreflect.List); ok {
+			return fmt.Sprintf("%d entries", l.Len())
+		}
+		return "this"
+	case fd.Message() != nil:
+		return "this"
+	case fd.Kind() == protoreflect.StringKind:
+		return quote(shown(fd, v.FieldValue.String()))
+	}
+	return v.FieldValue.String()
+}
+
+// isSecret reports whether a value of the field is never shown: hashes, where
+// people paste the secret itself by mistake.
+func isSecret(fd protoreflect.FieldDescriptor) bool {
+	return strings.HasSuffix(string(fd.Name()), "sha256") || fd.Name() == "ca_pin"
+}
+
+// shown is the text of a value that is no secret, without a password that a URL
+// may carry.
+func shown(fd protoreflect.FieldDescriptor, text string) string {
+	if !strings.HasSuffix(string(fd.Name()), "url") {
+		return text
+	}
+	return RedactURL(text)
+}
+
+// RedactURL is the URL without its user information, for messages.
+func RedactURL(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil && strings.Contains(text, "@"):
+		return "(not shown)"
+	case err != nil || u.User == nil:
+		return text
+	}
+	u.User = url.User("***")
+	return strings.Replace(u.String(), "%2A%2A%2A@", "***@", 1)
+}

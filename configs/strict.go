@@ -1,0 +1,283 @@
+package configs
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// maxAliasNodes bounds how many nodes aliases may add to a file.
+const maxAliasNodes = 200_000
+
+// strict judges the YAML nodes against a message and leaves behind only what
+// can be set: nulls, aliases and everything wrong are gone.
+type strict struct {
+	doc      *Document
+	problems Problems
+	broken   map[string]bool // paths already complained about
+	budget   int             // nodes that aliases may still add
+}
+
+// key adds a problem of a key, which has a place but no path of its own.
+func (s *strict) key(n *yaml.Node, format string, args ...any) {
+	s.problems = append(s.problems, Problem{File: s.doc.File, Line: n.Line, Column: n.Column, Message: fmt.Sprintf(format, args...)})
+}
+
+// value adds a problem of the value at path.
+func (s *strict) value(path string, n *yaml.Node, format string, args ...any) {
+	s.broken[path] = true
+	s.problems = append(s.problems, Problem{File: s.doc.File, Line: n.Line, Column: n.Column, Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// message judges a mapping. False means that the node cannot be used at all.
+func (s *strict) message(n *yaml.Node, md protoreflect.MessageDescriptor, path string) bool {
+	if n.Kind != yaml.MappingNode {
+		s.value(path, n, "found %s; expected keys: %s", describeNode(n, false), strings.Join(keys(md), ", "))
+		return false
+	}
+	var kept []*yaml.Node
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := s.expand(n.Content[i]), s.expand(n.Content[i+1])
+		if k == nil || v == nil {
+			continue
+		}
+		fd := s.field(k, md, path)
+		if fd == nil {
+			continue
+		}
+		name := string(fd.Name())
+		if first, ok := seen[name]; ok {
+			s.key(k, "duplicate key %q (first on line %d)", name, first)
+			continue
+		}
+		seen[name] = k.Line
+		at := join(path, name)
+		s.doc.places[at] = placeOf(k, v)
+		if isNull(v) {
+			delete(s.doc.places, at)
+			continue
+		}
+		if s.content(v, fd, at) {
+			kept = append(kept, k, v)
+		}
+	}
+	n.Content = kept
+	return true
+}
+
+// field finds the field that a key names, or complains.
+func (s *strict) field(k *yaml.Node, md protoreflect.MessageDescriptor, path string) protoreflect.FieldDescriptor {
+	switch {
+	case k.Kind != yaml.ScalarNode:
+		s.key(k, "found %s as a key; expected one of: %s", describeNode(k, false), strings.Join(keys(md), ", "))
+		return nil
+	case k.ShortTag() == "!!merge":
+		s.key(k, "merge keys (<<) are not read; write the keys out")
+		return nil
+	}
+	if fd := md.Fields().ByName(protoreflect.Name(k.Value)); fd != nil {
+		return fd
+	}
+	if near, ok := Nearest(k.Value, keys(md)); ok {
+		s.broken[join(path, near)] = true // it is not also missing
+		s.key(k, "unknown key %s (did you mean %q?)", quote(k.Value), near)
+		return nil
+	}
+	s.key(k, "unknown key %s (allowed here: %s)", quote(k.Value), strings.Join(keys(md), ", "))
+	return nil
+}
+
+// content judges the value of a key.
+func (s *strict) content(v *yaml.Node, fd protoreflect.FieldDescriptor, path string) bool {
+	if !fd.IsList() {
+		return s.one(v, fd, path)
+	}
+	if v.Kind != yaml.SequenceNode {
+		s.value(path, v, "found %s; expected a list", describeNode(v, isSecret(fd)))
+		return false
+	}
+	whole := true
+	for i, item := range v.Content {
+		at := path + "[" + strconv.Itoa(i) + "]"
+		item = s.expand(item)
+		if item == nil {
+			return false
+		}
+		v.Content[i] = item
+		s.doc.places[at] = place{item.Line, item.Column}
+		if isNull(item) {
+			s.value(at, item, "an empty entry; remove it or fill it in")
+			whole = false
+			continue
+		}
+		whole = s.one(item, fd, at) && whole
+	}
+	// A list with holes would shift the numbers of what follows.
+	return whole
+}
+
+// one judges a single value.
+func (s *strict) one(v *yaml.Node, fd protoreflect.FieldDescriptor, path string) bool {
+	if fd.Message() != nil {
+		return s.message(v, fd.Message(), path)
+	}
+	if wrong := scalar(v, fd); wrong != "" {
+		s.value(path, v, "%s", wrong)
+		return false
+	}
+	return true
+}
+
+// scalar judges a single value that is no message, and spells numbers the way
+// protoyaml reads them. It returns what is wrong.
+func scalar(v *yaml.Node, fd protoreflect.FieldDescriptor) string {
+	found, tag := describeNode(v, isSecret(fd)), v.ShortTag()
+	if v.Kind != yaml.ScalarNode {
+		tag = ""
+	}
+	switch fd.Kind() {
+	case protoreflect.BoolKind:
+		if tag != "!!bool" {
+			return fmt.Sprintf("found %s; expected true or false", found)
+		}
+	case protoreflect.StringKind:
+		switch tag {
+		case "!!str", "!!int", "!!float", "!!timestamp": // the text counts, as written
+		case "!!bool":
+			return fmt.Sprintf("found %s; expected text: put it in quotes", found)
+		default:
+			return fmt.Sprintf("found %s; expected text", found)
+		}
+	case protoreflect.DoubleKind:
+		f, err := strconv.ParseFloat(v.Value, 64)
+		if tag != "!!int" && tag != "!!float" || err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
+			return fmt.Sprintf("found %s; expected a number%s", found, unquoteHint(v))
+		}
+	default:
+		return whole(v, tag, found, fd.Kind())
+	}
+	return ""
+}
+
+// whole judges a whole number and its range.
+func whole(v *yaml.Node, tag, found string, kind protoreflect.Kind) string {
+	digits := strings.TrimPrefix(strings.TrimPrefix(v.Value, "-"), "+")
+	switch {
+	case tag != "!!int":
+		return fmt.Sprintf("found %s; expected a whole number%s", found, unquoteHint(v))
+	case len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9':
+		return fmt.Sprintf("found %s; write it without leading zeros", found)
+	}
+	text := strings.ReplaceAll(v.Value, "_", "")
+	lo, hi := int64(0), uint64(math.MaxUint64)
+	switch kind {
+	case protoreflect.Int32Kind:
+		lo, hi = math.MinInt32, math.MaxInt32
+	case protoreflect.Int64Kind:
+		lo, hi = math.MinInt64, math.MaxInt64
+	case protoreflect.Uint32Kind:
+		hi = math.MaxUint32
+	}
+	if n, err := strconv.ParseInt(text, 0, 64); err == nil && n < 0 {
+		if n < lo {
+			return fmt.Sprintf("found %s; expected at least %d", found, lo)
+		}
+		v.Value = strconv.FormatInt(n, 10)
+		return ""
+	}
+	n, err := strconv.ParseUint(strings.TrimPrefix(text, "+"), 0, 64)
+	if err != nil || n > hi {
+		return fmt.Sprintf("found %s; expected a whole number from %d to %d", found, lo, hi)
+	}
+	v.Value = strconv.FormatUint(n, 10)
+	return ""
+}
+
+// expand returns a copy of what an alias stands for, so that it can be judged
+// at its own place in the message; nil when aliases add too much.
+func (s *strict) expand(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		if s.budget <= 0 {
+			return nil
+		}
+		at := n
+		n = s.clone(n.Alias)
+		if n == nil {
+			s.key(at, "aliases (*%s) add more than %d entries to the file", at.Value, maxAliasNodes)
+			return nil
+		}
+	}
+	return n
+}
+
+func (s *strict) clone(n *yaml.Node) *yaml.Node {
+	if s.budget--; s.budget < 0 {
+		return nil
+	}
+	c := *n
+	c.Content = make([]*yaml.Node, len(n.Content))
+	for i, child := range n.Content {
+		if c.Content[i] = s.clone(child); c.Content[i] == nil {
+			return nil
+		}
+	}
+	return &c
+}
+
+// placeOf is the value's place, or the key's when a block begins below it.
+func placeOf(k, v *yaml.Node) place {
+	if v.Line != k.Line && v.Kind != yaml.ScalarNode {
+		return place{k.Line, k.Column}
+	}
+	return place{v.Line, v.Column}
+}
+
+func keys(md protoreflect.MessageDescriptor) []string {
+	fields := md.Fields()
+	names := make([]string, fields.Len())
+	for i := range names {
+		names[i] = string(fields.Get(i).Name())
+	}
+	return names
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// describeNode says what stands in the file; never a secret.
+func describeNode(n *yaml.Node, secret bool) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "keys and values"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case secret:
+		return fmt.Sprintf("a value of %d characters (not shown)", len([]rune(n.Value)))
+	case n.ShortTag() == "!!str":
+		return "the text " + quote(n.Value)
+	case isNull(n):
+		return "nothing"
+	case len(n.Value) <= 40:
+		return n.Value
+	}
+	return quote(n.Value)
+}
+
+func unquoteHint(v *yaml.Node) string {
+	if v.Kind != yaml.ScalarNode || v.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0 {
+		return ""
+	}
+	if _, err := strconv.ParseFloat(v.Value, 64); err != nil {
+		return ""
+	}
+	return " without quotes"
+}

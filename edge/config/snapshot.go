@@ -1,0 +1,98 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+
+	"github.com/iop-dev/iop/configs"
+	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/auth"
+	configv1 "github.com/iop-dev/iop/gen/go/iop/config/v1"
+)
+
+// Snapshot is one valid configuration. Nobody changes it after Parse.
+type Snapshot struct {
+	// Config is the file with every default filled in. Addresses that were left
+	// out equal edge.listen; base_url has no trailing slash and no /v1; hashes
+	// are lower-case; a route's max_queue and queue_timeout_ms are the effective
+	// ones, in which 0 means that nobody waits.
+	Config *configv1.EdgeConfig
+	// Admission is what the core is told.
+	Admission admission.Config
+	// Credentials is who may call.
+	Credentials auth.Credentials
+	// Models are the external ids: models[] and then routes, in their order.
+	Models []Model
+	// Warnings are what works but is probably not meant, or will go away; each
+	// with its place in the file.
+	Warnings []string
+	// Revision names the text of the file: 12 hexadecimal digits of its SHA-256.
+	Revision string
+}
+
+// Model is an external model id.
+type Model struct {
+	ID    string
+	Group admission.GroupKey
+	// ContextWindow is in tokens; 0 = not stated. Routes state none.
+	ContextWindow int
+	// Route is true for openai.model_routes[].
+	Route bool
+}
+
+// Load reads and judges a file. An error about its content is
+// [configs.Problems].
+func Load(path string) (*Snapshot, error) {
+	text, err := configs.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text)
+}
+
+// Parse judges the text of a file; path is its name in problems. An error is
+// always [configs.Problems]: all that is wrong, at once.
+func Parse(path string, text []byte) (*Snapshot, error) {
+	cfg := &configv1.EdgeConfig{}
+	doc, problems := configs.Decode(path, text, cfg)
+	if !doc.Sound {
+		return nil, problems.Err()
+	}
+	r := &rules{doc: doc, cfg: cfg, problems: problems}
+	r.all()
+	if err := r.problems.Err(); err != nil {
+		return nil, err
+	}
+	r.fillDefaults()
+	sum := sha256.Sum256(text)
+	return &Snapshot{
+		Config:      cfg,
+		Admission:   admissionOf(cfg),
+		Credentials: credentialsOf(cfg),
+		Models:      modelsOf(cfg),
+		Warnings:    r.warnings,
+		Revision:    hex.EncodeToString(sum[:6]),
+	}, nil
+}
+
+// Describe writes the effective values, secrets masked, in the form of the file.
+func (s *Snapshot) Describe(w io.Writer) error {
+	if err := configs.Describe(w, s.Config,
+		"iop.config.v1.Provider.max_queue", "iop.config.v1.Provider.queue_timeout_ms"); err != nil {
+		return fmt.Errorf("describe configuration: %w", err)
+	}
+	return nil
+}
+
+func modelsOf(cfg *configv1.EdgeConfig) []Model {
+	var models []Model
+	for _, m := range cfg.GetModels() {
+		models = append(models, Model{ID: m.GetId(), Group: admission.GroupKey(m.GetId()), ContextWindow: int(m.GetContextWindowTokens())})
+	}
+	for _, route := range cfg.GetOpenai().GetModelRoutes() {
+		models = append(models, Model{ID: route.GetModel(), Group: admission.GroupKey(route.GetModel()), Route: true})
+	}
+	return models
+}
