@@ -22,7 +22,7 @@ COMMIT  := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 # How long each fuzz target runs, and what narrows tests and benchmarks down:
-# make test PKG=./edge/broker/ ; make bench BENCH=Enqueue
+# make test PKG=./edge/broker/ ; make bench BENCH=Encode
 FUZZTIME ?= 30s
 PKG      ?= ./...
 BENCH    ?= .
@@ -148,7 +148,10 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 
 .PHONY: bench
 bench: ## benchmarks of the hot packages, with allocations
-	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+	@set -e; \
+	pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' cmd configs edge node proto services 2>/dev/null | xargs -r -n1 dirname | sort -u | sed 's|^|./|'); \
+	if [ -z "$$pkgs" ]; then echo "no benchmarks" >&2; exit 1; fi; \
+	set -x; go test -run '^$$' -bench '$(BENCH)' -benchmem $$pkgs
 
 .PHONY: clean
 clean: ## remove what make made: bin, .tools, installed npm packages

@@ -156,7 +156,7 @@ func moduleGraph(t *testing.T) imports.Graph {
 	t.Helper()
 	dependOnSources(t)
 	var stderr bytes.Buffer
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Imports,TestImports,XTestImports", module+"/...")
+	list := exec.CommandContext(t.Context(), "go", "list", "-tags=engines", "-deps", "-json=ImportPath,Imports,TestImports,XTestImports", module+"/...")
 	list.Stderr = &stderr
 	out, err := list.Output()
 	require.NoError(t, err, "go list: %s", stderr.String())
