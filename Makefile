@@ -6,6 +6,10 @@
 # The one pinned Go version, whatever the machine has or its environment says.
 export GOTOOLCHAIN := go1.27.3
 
+# The linker is told the version below; stamping it again only adds a way to
+# fail, in a checkout that git does not trust.
+export GOFLAGS += -buildvcs=false
+
 # Where versions are pinned:
 #   Go libraries and protoc-gen-go, protoc-gen-connect-go, validate.proto   go.mod
 #   buf, protoc-gen-es                                                     proto/package-lock.json
