@@ -54,7 +54,7 @@ func metadata(v *vocabulary) []gguf.Pair {
 		{Key: "tokenizer.ggml.bos_token_id", Value: uint32(begin)},
 		{Key: "tokenizer.ggml.eos_token_id", Value: uint32(end)},
 		{Key: "tokenizer.ggml.add_bos_token", Value: true},
-		{Key: "tokenizer.ggml.add_space_prefix", Value: false},
+		{Key: "tokenizer.ggml.add_space_prefix", Value: true},
 	}
 }
 

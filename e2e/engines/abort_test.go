@@ -1,0 +1,118 @@
+//go:build engines
+
+package engines
+
+import (
+	"context"
+	"net/http/httptrace"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/iop-dev/iop/e2e/engines/countmodel"
+	"github.com/iop-dev/iop/e2e/engines/tap"
+)
+
+const (
+	// tick paces the polling of real processes.
+	tick = 5 * time.Millisecond
+	// grace is the configuration's default of cancel_grace_ms: what the node waits
+	// at most for the engine to close a request that was broken off.
+	grace = 2 * time.Second
+	// endless is a start whose answer never stops by itself.
+	endless = 901
+)
+
+// requireBrokenOff checks that the one call with this prompt was ended at the
+// engine because its client went away, that the engine itself counts nothing
+// running any more, and that the slot is free for the next call.
+func requireBrokenOff(t *testing.T, lib library, prompt string) {
+	t.Helper()
+	require.True(t, countmodel.Endless(endless))
+	require.Eventually(t, func() bool {
+		seen := exchanges(prompt)
+		return len(seen) == 1 && !seen[0].Running()
+	}, soon, tick, "the engine's connection must end")
+	e := exchanges(prompt)[0]
+	require.False(t, e.ClientClosed.IsZero(), "the node must end the connection, not wait for the answer")
+	t.Logf("from the node's close to the engine's end: %v", e.End.Sub(e.ClientClosed))
+	assert.Less(t, e.End.Sub(e.ClientClosed), grace)
+	require.Eventually(t, running.engine.idle, soon, tick, "the engine's own count goes back to none")
+
+	next := marked(t, 97)
+	a, err := lib.ask(ctx, running.viaIOP(), call{Model: modelFast, Prompt: next})
+	require.NoError(t, err)
+	requireCounted(t, 97, modelFast, a)
+	assert.Equal(t, 1, tap.Peak(append(exchanges(next), e)), "the next call must not overlap the one broken off")
+}
+
+func TestAbortWhileStreaming(t *testing.T) {
+	eachLibrary(t, func(t *testing.T, lib library) {
+		const chunks = 3
+		prompt := marked(t, endless)
+		a, err := lib.ask(ctx, running.viaIOP(), call{Model: modelBig, Prompt: prompt, Stream: true, AbortAfter: chunks})
+		require.NoError(t, err)
+		assert.True(t, a.Aborted)
+		assert.Equal(t, countmodel.Answer(endless, chunks), a.Text)
+		requireBrokenOff(t, lib, prompt)
+	})
+}
+
+func TestAbortBeforeTheAnswer(t *testing.T) {
+	lib := openaiGo{}
+	prompt := marked(t, endless)
+	call := call{Model: modelBig, Prompt: prompt}
+	ctx, hangUp := context.WithCancel(ctx)
+	defer hangUp()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := lib.ask(ctx, running.viaIOP(), call)
+		failed <- err
+	}()
+	require.Eventually(t, func() bool { return len(exchanges(prompt)) == 1 }, soon, tick, "the call reaches the engine")
+	assert.Zero(t, exchanges(prompt)[0].Status, "an answer that is no stream comes whole")
+	hangUp()
+	require.ErrorIs(t, <-failed, context.Canceled)
+	requireBrokenOff(t, lib, prompt)
+}
+
+// A call that waits for the slot and is given up never reaches the engine.
+func TestAbortWhileQueued(t *testing.T) {
+	lib := openaiGo{}
+	holderCtx, endHolder := context.WithCancel(ctx)
+	defer endHolder()
+	holder := marked(t, endless)
+	held := make(chan error, 1)
+	go func() {
+		_, err := lib.ask(holderCtx, running.viaIOP(), call{Model: modelBig, Prompt: holder})
+		held <- err
+	}()
+	require.Eventually(t, func() bool { return len(exchanges(holder)) == 1 }, soon, tick, "the holder reaches the engine")
+
+	waiter := marked(t, 801)
+	written := make(chan struct{})
+	waiterCtx, giveUp := context.WithCancel(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest: func(httptrace.WroteRequestInfo) { close(written) },
+	}))
+	defer giveUp()
+	waited := make(chan error, 1)
+	go func() {
+		_, err := lib.ask(waiterCtx, running.viaIOP(), call{Model: modelFast, Prompt: waiter})
+		waited <- err
+	}()
+	<-written
+	select {
+	case err := <-waited:
+		require.Fail(t, "the call has to wait", "it ended: %v", err)
+	default:
+	}
+	giveUp()
+	require.ErrorIs(t, <-waited, context.Canceled)
+
+	endHolder()
+	require.ErrorIs(t, <-held, context.Canceled)
+	requireBrokenOff(t, lib, holder)
+	assert.Empty(t, exchanges(waiter))
+}
