@@ -21,6 +21,7 @@ need() {
 need go 'install the Go of go.mod, https://go.dev/dl'
 need node 'install Node.js 20 or later, https://nodejs.org'
 need npm 'it comes with Node.js'
+need make 'it builds bin/iop'
 need "${CXX:-g++}" 'Ollama contains C++; install g++, or name another compiler in CC and CXX'
 
 # The tests stop what they start. Should they be killed themselves, the process
@@ -60,9 +61,18 @@ step 'the openai package of npm'
 (cd "$here/clients" && npm ci --no-audit --no-fund --loglevel=error >&2)
 
 step 'bin/iop'
-(cd "$root" && go build -o bin/iop ./cmd/iop)
+make --no-print-directory -C "$root" build >&2
 
-step 'tests: client → Edge → Node → tap → Ollama'
+step 'client → Edge → Node → tap → Ollama'
 export IOP_ENGINES_PIDS=$pids
 cd "$root"
-go test -tags engines -count=1 -timeout 10m -v "$@" ./e2e/engines/... | "$here/summary.sh"
+# The exit status is that of go test (pipefail); awk leaves out its progress
+# lines and adds the count.
+go test -tags engines -count=1 -timeout 10m -v "$@" ./e2e/engines/... | awk '
+  /^=== (RUN|PAUSE|CONT|NAME)/ { next }
+  /^ *--- PASS/ { passed++ }
+  /^ *--- FAIL/ { failed++ }
+  /^ *--- SKIP/ { skipped++ }
+  { print; fflush() }
+  END { printf "\ne2e-engines: %d passed, %d failed, %d skipped (subtests counted)\n", passed, failed, skipped }
+'
