@@ -1,0 +1,250 @@
+package provider
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/jonboulle/clockwork"
+
+	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
+	"github.com/iop-dev/iop/node/gate"
+)
+
+// Config is what the node's own configuration says about its providers.
+type Config struct {
+	// Clock is the source of time for every wait and limit.
+	Clock clockwork.Clock
+	Log   *slog.Logger
+	// Allow is the local restriction of endpoints: a non-nil error keeps a
+	// provider from being used and tells the client why. Nil allows every endpoint.
+	Allow func(baseURL string) error
+	// Credential is the bearer token for a provider, "" for none. Nil means no
+	// provider has one. It is asked once per request and never logged.
+	Credential func(providerID string) string
+}
+
+// Set is the providers of one node. It outlives sessions: a new session finds
+// the same instances, gates and counts.
+type Set struct {
+	config Config
+
+	mu        sync.Mutex
+	instances map[string]*instance
+	// gates by physical server. An entry outlives its provider for as long as
+	// executions hold slots, so that a provider which is removed and comes back,
+	// or changes its id, still counts its orphans.
+	gates   map[string]*gate.Gate
+	running map[*exchange]struct{}
+	closed  bool
+	// idle is closed when the set is closed and the last exchange has ended.
+	idle chan struct{}
+}
+
+// NewSet returns a Set without providers.
+func NewSet(config Config) *Set {
+	return &Set{
+		config:    config,
+		instances: make(map[string]*instance),
+		gates:     make(map[string]*gate.Gate),
+		running:   make(map[*exchange]struct{}),
+		idle:      make(chan struct{}),
+	}
+}
+
+// Apply makes providers the node's providers: the whole list, as the Edge pushed
+// it. A provider of the same id, type and base URL stays, with its connections
+// and its gate resized; requests of one that changed or went run to their end on
+// the old one. A provider that cannot be used (endpoint not allowed, unknown
+// type, malformed URL) is kept as such: requests for it fail with
+// FAILURE_CODE_NEVER_OPENED and the reason.
+func (s *Set) Apply(providers []*runtimev1.Provider) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	var unused []*instance
+	next := make(map[string]*instance, len(providers))
+	owners := make(map[string]string, len(providers))
+	for _, p := range providers {
+		settings := settingsOf(p)
+		old := s.instances[p.GetId()]
+		if old != nil && old.is(p) && next[p.GetId()] == nil {
+			old.settings.Store(settings)
+			next[p.GetId()] = old
+		} else {
+			next[p.GetId()] = newInstance(s.config, p, settings)
+		}
+		current := next[p.GetId()]
+		if owner, taken := owners[current.server]; taken && current.unusable == "" {
+			current.unusable = "provider " + p.GetId() + " has the server of provider " + owner + "; give each its own base_url"
+		}
+		if current.unusable != "" {
+			s.config.Log.Warn("provider unusable", "provider_id", p.GetId(), "reason", current.unusable)
+			continue
+		}
+		owners[current.server] = p.GetId()
+		g := s.gates[current.server]
+		if g == nil {
+			g = gate.New(int(p.GetCapacity()), s.config.Clock)
+			s.gates[current.server] = g
+		}
+		g.Resize(int(p.GetCapacity()))
+		current.gate = g
+	}
+	for id, old := range s.instances {
+		if next[id] != old {
+			old.retired = true
+			if old.running == 0 {
+				unused = append(unused, old)
+			}
+		}
+	}
+	s.instances = next
+	for server, g := range s.gates {
+		if _, wanted := owners[server]; !wanted && g.InUse() == 0 && g.Waiting() == 0 {
+			delete(s.gates, server)
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range unused {
+		p.close()
+	}
+}
+
+// Run executes one request: gate, provider, frames to out. It returns when the
+// provider has let go of the request (or the grace after a cancel is over), the
+// slot is returned and the final frame is written. The end of ctx is the cancel:
+// the client is gone or the session lost. begin and body must not change
+// afterwards either: a provider that answered early may still be read from body.
+//
+// The error is that of out, if it failed; how the request ended is in the frames.
+func (s *Set) Run(ctx context.Context, begin *runtimev1.RequestBegin, body []byte, out Writer) error {
+	x := &exchange{config: s.config, begin: begin, body: body, out: out, started: s.config.Clock.Now(),
+		told: make(chan struct{}), graceOver: make(chan struct{})}
+	if refusal := s.enter(x); refusal != nil {
+		return out.Frame(&Frame{Failure: refusal})
+	}
+	defer s.leave(x)
+	return x.run(ctx)
+}
+
+// enter finds the instance of an exchange and counts it as running.
+func (s *Set) enter(x *exchange) *runtimev1.Failure {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.instances[x.begin.GetProviderId()]
+	switch {
+	case s.closed:
+		return failure(neverOpened, "the node is stopping")
+	case p == nil:
+		return failure(neverOpened, "this node has no provider %q", x.begin.GetProviderId())
+	case p.unusable != "":
+		return failure(neverOpened, "%s", p.unusable)
+	}
+	x.instance, x.gate, x.settings = p, p.gate, p.settings.Load()
+	p.running++
+	s.running[x] = struct{}{}
+	return nil
+}
+
+// leave ends what enter began.
+func (s *Set) leave(x *exchange) {
+	s.mu.Lock()
+	delete(s.running, x)
+	x.instance.running--
+	unused := x.instance.retired && x.instance.running == 0
+	if s.closed && len(s.running) == 0 {
+		close(s.idle)
+	}
+	s.mu.Unlock()
+	if unused {
+		x.instance.close()
+	}
+}
+
+// CloseIdle drops every idle connection: after the machine slept, they may lead
+// nowhere (G21).
+func (s *Set) CloseIdle() {
+	for _, p := range s.all() {
+		if p.transport != nil {
+			p.transport.CloseIdleConnections()
+		}
+	}
+}
+
+// all is the present instances.
+func (s *Set) all() []*instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*instance, 0, len(s.instances))
+	for _, p := range s.instances {
+		all = append(all, p)
+	}
+	return all
+}
+
+// Usage is what the gate of one provider holds.
+type Usage struct {
+	ProviderID string
+	// InUse is the number of executions the provider may still be busy with,
+	// those of former sessions included; Waiting the hand-offs waiting for a slot.
+	InUse, Waiting, Capacity int
+	// Unusable says why the provider takes no request, "" if it does.
+	Unusable string
+}
+
+// Usage reports all providers, ordered by id. It is for people and logs.
+func (s *Set) Usage() []Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	report := make([]Usage, 0, len(s.instances))
+	for id, p := range s.instances {
+		u := Usage{ProviderID: id, Unusable: p.unusable}
+		if p.gate != nil {
+			u.InUse, u.Waiting, u.Capacity = p.gate.InUse(), p.gate.Waiting(), p.gate.Capacity()
+		}
+		report = append(report, u)
+	}
+	slices.SortFunc(report, func(a, b Usage) int {
+		if a.ProviderID < b.ProviderID {
+			return -1
+		}
+		return 1
+	})
+	return report
+}
+
+// Close refuses new requests, waits for the running ones — whose contexts the
+// caller has ended or lets run out — and closes all connections. When ctx ends
+// first, it cuts the remaining requests' connections without any grace. It is
+// idempotent only in that later calls wait as well.
+func (s *Set) Close(ctx context.Context) {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		if len(s.running) == 0 {
+			close(s.idle)
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+	case <-ctx.Done():
+		s.mu.Lock()
+		cut := make([]*exchange, 0, len(s.running))
+		for x := range s.running {
+			cut = append(cut, x)
+		}
+		s.mu.Unlock()
+		for _, x := range cut {
+			x.cut()
+		}
+		<-s.idle
+	}
+	for _, p := range s.all() {
+		p.close()
+	}
+}
