@@ -85,7 +85,7 @@ func notePID(pid int) error {
 func (p *process) gone() error {
 	select {
 	case <-p.exited:
-		return fmt.Errorf("%s has exited (%v); its last lines:\n%s", p.name, p.err, p.output.tail(15))
+		return fmt.Errorf("%s has exited (%v); its last lines:\n%s", p.name, p.cmd.ProcessState, p.output.tail(15))
 	default:
 		return nil
 	}

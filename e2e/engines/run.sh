@@ -74,5 +74,5 @@ go test -tags engines -count=1 -timeout 10m -v "$@" ./e2e/engines/... | awk '
   /^ *--- FAIL/ { failed++ }
   /^ *--- SKIP/ { skipped++ }
   { print; fflush() }
-  END { printf "\ne2e-engines: %d passed, %d failed, %d skipped (subtests counted)\n", passed, failed, skipped }
+  END { printf "\ne2e-engines: %d passed, %d failed, %d skipped\n", passed, failed, skipped }
 '
