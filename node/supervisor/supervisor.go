@@ -128,7 +128,7 @@ func (s *Supervisor) try(ctx context.Context) (registered bool, err error) {
 			registered = true
 			s.status = Status{State: Connected, Since: s.clock.Now()}
 			s.mu.Unlock()
-			s.log.Info("registered with the edge")
+			s.log.Info("connected to the edge")
 		})
 	}
 	err = s.attempt(ctx, ready)

@@ -1,0 +1,168 @@
+package noded
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	nodeconfig "github.com/iop-dev/iop/node/config"
+	"github.com/iop-dev/iop/node/provider"
+	"github.com/iop-dev/iop/node/session"
+	"github.com/iop-dev/iop/node/supervisor"
+)
+
+const (
+	// stopGrace is how long running requests may go on once the Node is told to
+	// stop.
+	stopGrace = 30 * time.Second
+	// closeLimit bounds the wait for providers to let go after the last session;
+	// what is left is cut.
+	closeLimit = 5 * time.Second
+)
+
+// providerTypes is what a node can run.
+var providerTypes = []string{"openai", "vllm", "llamacpp", "ollama", "lemonade", "lmstudio", "mlx", "simulator"}
+
+// Options say what a Node is made of. Config and Logger are required.
+type Options struct {
+	Config *nodeconfig.Config
+	// Token is the node token where the configuration's own source is not to be
+	// asked; "" = it is.
+	Token   string
+	Clock   clockwork.Clock // nil = the real one
+	Logger  *slog.Logger
+	Version string
+	// Ready is called at each accepted registration, when the session is served.
+	// It must not block. Nil = nobody asks.
+	Ready func()
+}
+
+// Node is one Node process.
+type Node struct {
+	Options
+	instanceID string
+	tls        *tls.Config
+	providers  *provider.Set
+	supervisor *supervisor.Supervisor
+}
+
+// New checks what can be known before the first dial. Its errors are final:
+// they are of the local configuration.
+func New(o Options) (*Node, error) {
+	if o.Clock == nil {
+		o.Clock = clockwork.NewRealClock()
+	}
+	n := &Node{Options: o, instanceID: newInstanceID()}
+	var err error
+	if n.tls, err = trust(o.Config.CAFile, o.Config.CAPin); err != nil {
+		return nil, supervisor.MarkFinal(err)
+	}
+	if _, err := n.token(); err != nil {
+		return nil, supervisor.MarkFinal(err)
+	}
+	for _, id := range o.Config.Providers() {
+		if _, err := o.Config.Credential(id); err != nil {
+			return nil, supervisor.MarkFinal(err)
+		}
+	}
+	n.providers = provider.NewSet(provider.Config{
+		Clock: o.Clock, Log: o.Logger, Allow: o.Config.Endpoints.Allows, Credential: n.credential,
+	})
+	n.supervisor, err = supervisor.New(supervisor.Config{
+		Attempt: n.attempt,
+		Policy: supervisor.Policy{
+			Interval:    o.Config.Reconnect.Interval,
+			MaxAttempts: o.Config.Reconnect.MaxAttempts,
+		},
+		Clock:  o.Clock,
+		Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, supervisor.MarkFinal(err)
+	}
+	return n, nil
+}
+
+// Run is New and the Node's Run.
+func Run(ctx context.Context, o Options) error {
+	n, err := New(o)
+	if err != nil {
+		return err
+	}
+	return n.Run(ctx)
+}
+
+// Run keeps the node connected until ctx ends (nil, after running work had its
+// grace), an error is final, or the attempts are exhausted.
+func (n *Node) Run(ctx context.Context) error {
+	for _, w := range n.Config.Warnings {
+		n.Logger.Warn("configuration", "warning", w)
+	}
+	n.Logger.Info("node starts", "node", n.Config.NodeID, "edge_url", n.Config.EdgeURL, "version", n.Version)
+	err := n.supervisor.Run(ctx)
+	limit, cancel := clockwork.WithTimeout(context.WithoutCancel(ctx), n.Clock, closeLimit)
+	defer cancel()
+	n.providers.Close(limit)
+	return err
+}
+
+// Status may be called from any goroutine.
+func (n *Node) Status() supervisor.Status { return n.supervisor.Status() }
+
+// attempt is one registration. The token is read anew, so that a replaced file
+// counts at once; one that cannot be read ends the node.
+func (n *Node) attempt(ctx context.Context, ready func()) error {
+	token, err := n.token()
+	if err != nil {
+		return supervisor.MarkFinal(err)
+	}
+	return session.Run(ctx, session.Config{
+		EdgeURL:         n.Config.EdgeURL,
+		NodeID:          n.Config.NodeID,
+		InstanceID:      n.instanceID,
+		Token:           token,
+		TLS:             n.tls,
+		SoftwareVersion: n.Version,
+		ProviderTypes:   providerTypes,
+		Providers:       n.providers,
+		Clock:           n.Clock,
+		Logger:          n.Logger,
+		Grace:           stopGrace,
+		OnReady: func() {
+			ready()
+			if n.Ready != nil {
+				n.Ready()
+			}
+		},
+	})
+}
+
+func (n *Node) token() (string, error) {
+	if n.Token != "" {
+		return n.Token, nil
+	}
+	return n.Config.Token()
+}
+
+// credential is the key for one request to a provider. A key that has become
+// unreadable since the start is told of, and the provider will refuse without it.
+func (n *Node) credential(providerID string) string {
+	key, err := n.Config.Credential(providerID)
+	if err != nil {
+		n.Logger.Error("provider credential unreadable, asking without it", "provider_id", providerID, "error", err)
+	}
+	return key
+}
+
+// newInstanceID tells this process from every other one of the same node.
+func newInstanceID() string {
+	var b [16]byte
+	rand.Read(b[:]) // Never fails: it ends the process instead.
+	return fmt.Sprintf("i-%s", hex.EncodeToString(b[:]))
+}
