@@ -1,0 +1,158 @@
+package edged
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/validate"
+
+	"github.com/iop-dev/iop/gen/go/iop/admin/v1/adminv1connect"
+	configv1 "github.com/iop-dev/iop/gen/go/iop/config/v1"
+	"github.com/iop-dev/iop/gen/go/iop/control/v1/controlv1connect"
+	"github.com/iop-dev/iop/gen/go/iop/inference/v1/inferencev1connect"
+	"github.com/iop-dev/iop/services/admin"
+	"github.com/iop-dev/iop/services/control"
+	"github.com/iop-dev/iop/services/inference"
+	"github.com/iop-dev/iop/services/nodelink"
+)
+
+// maxRPCMessage is the largest message of the typed APIs in bytes.
+const maxRPCMessage = 4 << 20
+
+// Limits of what a peer may send before it is known.
+const (
+	maxHeader     = 64 << 10 // bytes
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+)
+
+// server is one listener and what is served on it.
+type server struct {
+	listener net.Listener
+	http     *http.Server
+	tls      bool
+	serves   string
+}
+
+func (s *server) serve() error {
+	var err error
+	if s.tls {
+		err = s.http.ServeTLS(s.listener, "", "")
+	} else {
+		err = s.http.Serve(s.listener)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+func (s *server) close() {
+	_ = s.http.Close()
+	_ = s.listener.Close() // where serve was never called
+}
+
+// part is one of the three audiences of an Edge.
+type part struct {
+	address string
+	name    string
+	mount   func(*http.ServeMux)
+}
+
+// listen opens a listener for each address that the configuration names; parts
+// with the same address share one. The API comes first.
+func (e *Edge) listen(cfg *configv1.EdgeConfig) (servers []*server, err error) {
+	edge := cfg.GetEdge()
+	byAddress := map[string]*http.ServeMux{}
+	for _, p := range []part{
+		{edge.GetListen(), "api", e.mountAPI},
+		{edge.GetNodeListen(), "nodes", e.mountNodes},
+		{edge.GetAdminListen(), "control and admin", e.mountAdmin},
+	} {
+		if mux := byAddress[p.address]; mux != nil {
+			p.mount(mux)
+			continue
+		}
+		mux := http.NewServeMux()
+		p.mount(mux)
+		byAddress[p.address] = mux
+		s, err := e.open(p, edge.GetTls(), mux)
+		if err != nil {
+			for _, s := range servers {
+				s.close()
+			}
+			return nil, err
+		}
+		servers = append(servers, s)
+	}
+	return servers, nil
+}
+
+func (e *Edge) open(p part, files *configv1.Tls, h http.Handler) (*server, error) {
+	s := &server{serves: p.name, http: &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		HTTP2: nodelink.ServerHTTP2Config(), Protocols: new(http.Protocols),
+		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+	}}
+	s.http.Protocols.SetHTTP1(true)
+	if files != nil {
+		pair, err := tls.LoadX509KeyPair(files.GetCertFile(), files.GetKeyFile())
+		if err != nil {
+			return nil, fmt.Errorf("edge.tls: %w", err)
+		}
+		s.tls = true
+		s.http.Protocols.SetHTTP2(true)
+		s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	} else {
+		s.http.Protocols.SetUnencryptedHTTP2(true)
+	}
+	var err error
+	if s.listener, err = net.Listen("tcp", p.address); err != nil {
+		return nil, fmt.Errorf("listener for %s: %w", p.name, err)
+	}
+	return s, nil
+}
+
+// mountAPI mounts what clients with an API key call.
+func (e *Edge) mountAPI(mux *http.ServeMux) {
+	mux.Handle("/", &e.requests)
+	path, h := inferencev1connect.NewInferenceServiceHandler(&inference.Service{Models: e.models}, handlerOptions()...)
+	mux.Handle(path, allow(h, func(secret string) bool {
+		_, ok := e.keyring.APIKey(secret)
+		return ok || e.keyring.Open()
+	}))
+}
+
+// mountNodes mounts the node link, which judges node tokens itself.
+func (e *Edge) mountNodes(mux *http.ServeMux) {
+	path, h := e.link.Handler()
+	mux.Handle(path, h)
+}
+
+// mountAdmin mounts what read and admin tokens are for.
+func (e *Edge) mountAdmin(mux *http.ServeMux) {
+	edgeID := e.snapshot().Config.GetEdge().GetId()
+	path, h := controlv1connect.NewControlServiceHandler(&control.Service{EdgeID: edgeID, Software: e.version, State: e.state}, handlerOptions()...)
+	mux.Handle(path, allow(h, func(secret string) bool {
+		_, ok := e.keyring.Reader(secret)
+		return ok
+	}))
+	path, h = adminv1connect.NewAdminServiceHandler(&admin.Service{Reload: e.adminReload}, handlerOptions()...)
+	mux.Handle(path, allow(h, func(secret string) bool {
+		name, ok := e.keyring.Admin(secret)
+		if ok {
+			e.log.Info("admin call", "token", name)
+		}
+		return ok
+	}))
+}
+
+func handlerOptions() []connect.HandlerOption {
+	return []connect.HandlerOption{connect.WithReadMaxBytes(maxRPCMessage), connect.WithInterceptors(validate.NewInterceptor())}
+}

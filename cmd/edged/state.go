@@ -1,0 +1,116 @@
+package edged
+
+import (
+	"time"
+
+	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/config"
+	"github.com/iop-dev/iop/edge/openai"
+	configv1 "github.com/iop-dev/iop/gen/go/iop/config/v1"
+	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
+	"github.com/iop-dev/iop/services/admin"
+	"github.com/iop-dev/iop/services/control"
+	"github.com/iop-dev/iop/services/inference"
+	"github.com/iop-dev/iop/services/nodelink"
+)
+
+// providerSet is what a node is told of its providers. It is empty for a node
+// that is not configured.
+func (e *Edge) providerSet(id admission.NodeID) *runtimev1.ProviderSet {
+	set := &runtimev1.ProviderSet{}
+	for _, n := range e.snapshot().Config.GetNodes() {
+		if n.GetId() == string(id) {
+			for _, p := range n.GetProviders() {
+				set.Providers = append(set.Providers, wireProvider(p))
+			}
+		}
+	}
+	return set
+}
+
+func wireProvider(p *configv1.Provider) *runtimev1.Provider {
+	out := &runtimev1.Provider{
+		Id: p.GetId(), Type: p.GetType(), BaseUrl: p.GetBaseUrl(), Capacity: p.GetCapacity(),
+		Cancel: p.GetCancel(), CancelGraceMs: p.GetCancelGraceMs(), GateWaitMs: p.GetGateWaitMs(), RequestTimeoutMs: p.GetRequestTimeoutMs(),
+	}
+	if p.GetType() == "simulator" {
+		s := p.GetSimulator()
+		out.Simulator = &runtimev1.Simulator{
+			TokensPerSecond: s.GetTokensPerSecond(), FirstTokenMs: s.GetFirstTokenMs(), ContextTokens: s.GetContextTokens(),
+			AnswerTokens: s.GetAnswerTokens(), FailEvery: s.GetFailEvery(), FailMode: s.GetFailMode(), Models: s.GetModels(),
+		}
+	}
+	return out
+}
+
+// state is what the control service shows.
+func (e *Edge) state() control.State {
+	e.mu.Lock()
+	revision, refused := e.revision, e.refused
+	e.mu.Unlock()
+	snap := e.snapshot()
+	st := control.State{
+		At: e.clock.Now(), Admission: e.broker.Snapshot(), ProviderTypes: map[admission.ResourceKey]string{},
+		StaleRefused: e.link.Counters().StaleTokens, ConfigRevision: revision, LastRefreshError: refused,
+	}
+	linked := map[admission.NodeID]nodelink.NodeStatus{}
+	for _, n := range e.link.Nodes() {
+		linked[n.Node] = n
+	}
+	for _, n := range snap.Config.GetNodes() {
+		id := admission.NodeID(n.GetId())
+		node := control.Node{ID: id}
+		if l, ok := linked[id]; ok {
+			node.Connected, node.Draining, node.LastSeen = l.Connected, l.Draining, l.LastSeen
+			node.Software, node.Platform = l.SoftwareVersion, l.OS+"/"+l.Arch
+			if l.Connected {
+				node.ConnectedSince = l.ConnectedSince
+			}
+		}
+		for _, p := range n.GetProviders() {
+			st.ProviderTypes[admission.ResourceKey{Node: id, Provider: admission.ProviderID(p.GetId())}] = p.GetType()
+		}
+		st.Nodes = append(st.Nodes, node)
+	}
+	return st
+}
+
+// models is the catalogue of the typed API.
+func (e *Edge) models() []inference.Model {
+	snap := e.snapshot()
+	live := map[admission.ResourceKey]bool{}
+	for _, r := range e.broker.Snapshot().Resources {
+		live[r.Key] = r.Excluded == admission.ReasonNone
+	}
+	available := map[admission.GroupKey]bool{}
+	for _, g := range snap.Admission.Groups {
+		for _, c := range g.Candidates {
+			available[g.Key] = available[g.Key] || live[c.Resource]
+		}
+	}
+	models := make([]inference.Model, 0, len(snap.Models))
+	for _, m := range snap.Models {
+		models = append(models, inference.Model{ID: m.ID, ContextWindow: m.ContextWindow, Available: available[m.Group]})
+	}
+	return models
+}
+
+func (e *Edge) adminReload() (admin.Reload, error) {
+	r, err := e.Reload()
+	return admin.Reload(r), err
+}
+
+// settings is what the HTTP surface is told of a configuration.
+func (e *Edge) settings(snap *config.Snapshot) openai.Settings {
+	cfg := snap.Config
+	s := openai.Settings{
+		Created: e.clock.Now(), Keys: e.keyring,
+		LongThreshold: int(cfg.GetLongContextThresholdTokens()), BodyLimit: int64(cfg.GetEdge().GetBodyLimitBytes()),
+		IdleTimeout:  time.Duration(cfg.GetOpenai().GetIdleTimeoutMs()) * time.Millisecond,
+		TotalTimeout: time.Duration(cfg.GetOpenai().GetTimeoutSec()) * time.Second,
+	}
+	for _, m := range snap.Models {
+		s.Models = append(s.Models, openai.Model{ID: m.ID, Group: m.Group, ContextWindow: m.ContextWindow})
+	}
+	return s
+}
