@@ -50,9 +50,7 @@ func (ps Problems) Sorted() Problems {
 			cmp.Compare(a.Message, b.Message),
 		)
 	})
-	return slices.CompactFunc(out, func(a, b Problem) bool {
-		return a.Line == b.Line && a.Column == b.Column && a.Message == b.Message
-	})
+	return slices.Compact(out)
 }
 
 // Err is nil when there are no problems, else the sorted problems.

@@ -122,14 +122,21 @@ func shown(fd protoreflect.FieldDescriptor, text string) string {
 	return RedactURL(text)
 }
 
-// RedactURL is the URL without its user information, for messages.
+// RedactURL is the URL for messages: what may hold a password or a key, that is
+// user information and query, is masked.
 func RedactURL(text string) string {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil && strings.Contains(text, "@"):
+	case err != nil && strings.ContainsAny(text, "@?"):
 		return "(not shown)"
-	case err != nil || u.User == nil:
+	case err != nil:
 		return text
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "***"
+	}
+	if u.User == nil {
+		return u.String()
 	}
 	u.User = url.User("***")
 	return strings.Replace(u.String(), "%2A%2A%2A@", "***@", 1)

@@ -168,6 +168,8 @@ func scalar(v *yaml.Node, fd protoreflect.FieldDescriptor) string {
 func whole(v *yaml.Node, tag, found string, kind protoreflect.Kind) string {
 	digits := strings.TrimPrefix(strings.TrimPrefix(v.Value, "-"), "+")
 	switch {
+	case tag == "!!float" && len(digits) >= 19 && strings.Trim(digits, "0123456789") == "":
+		return fmt.Sprintf("found %s; that is too large", found)
 	case tag != "!!int":
 		return fmt.Sprintf("found %s; expected a whole number%s", found, unquoteHint(v))
 	case len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9':

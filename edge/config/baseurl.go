@@ -26,7 +26,7 @@ func parseBaseURL(text string) (baseURL, error) {
 		if errors.As(err, &wrong) {
 			err = wrong.Err
 		}
-		if strings.Contains(text, "@") {
+		if strings.ContainsAny(text, "@?") {
 			return baseURL{}, errors.New("not a URL")
 		}
 		return baseURL{}, fmt.Errorf("not a URL: %w", err)

@@ -19,7 +19,7 @@ var surfaces = map[string]admission.Surface{
 	"lemonade":  texts | admission.SurfaceEmbeddings | admission.SurfaceRerank | admission.SurfaceAudio | admission.SurfaceImages,
 	"lmstudio":  texts | admission.SurfaceEmbeddings,
 	"mlx":       admission.SurfaceChat | admission.SurfaceCompletions,
-	"simulator": admission.SurfaceChat | admission.SurfaceCompletions,
+	"simulator": admission.SurfaceChat | admission.SurfaceCompletions | admission.SurfaceEmbeddings,
 }
 
 const (

@@ -62,17 +62,18 @@ func (r *rules) windows(node string, p *configv1.Provider, path string) {
 		}
 		if over, need := bits.Mul64(window, slots); over != 0 || total < need {
 			r.problem(path+".total_context_tokens",
-				"found %d; model %q (%s) needs at least %s: context_window_tokens %d x long_context_capacity %d",
-				total, m.GetId(), r.doc.Where(fmt.Sprintf("models[%d]", i)), product(over, need), window, slots)
+				"found %d; model %q (%s) needs %s: context_window_tokens %d x long_context_capacity %d",
+				total, m.GetId(), r.doc.Where(fmt.Sprintf("models[%d]", i)), atLeast(over, need), window, slots)
 		}
 	}
 }
 
-func product(over, low uint64) string {
-	if over != 0 {
+// atLeast spells a 128-bit need.
+func atLeast(high, low uint64) string {
+	if high != 0 {
 		return "more than 2^64"
 	}
-	return fmt.Sprint(low)
+	return fmt.Sprintf("at least %d", low)
 }
 
 // legacyField is a queue value that providers used to own.
