@@ -137,7 +137,12 @@ func parsePattern(text string) (pattern, error) {
 }
 
 func (p *pattern) setHost(host string) error {
-	bare := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	bare := host
+	if in, bracketed := strings.CutPrefix(host, "["); bracketed {
+		bare = strings.TrimSuffix(in, "]")
+	} else if strings.Contains(host, ":") {
+		return errors.New("expected an IPv6 address in brackets")
+	}
 	if ip, err := netip.ParseAddr(bare); err == nil {
 		ip = ip.Unmap()
 		p.prefix = netip.PrefixFrom(ip, ip.BitLen())
@@ -154,7 +159,7 @@ func (p *pattern) setHost(host string) error {
 	case strings.Contains(strings.TrimPrefix(name, "*."), "*"):
 		return errors.New(`"*" stands for a whole host or for its first label, as in "http://*.lan:8000"`)
 	case strings.ContainsAny(name, "[]:"):
-		return errors.New("expected a host name or an address; IPv6 in brackets")
+		return errors.New("expected a host name or an address")
 	}
 	p.host = name
 	return nil
