@@ -1,0 +1,144 @@
+package openai
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// firstBuffer is the most that is allocated on a client's word alone.
+	firstBuffer = 1 << 20
+	// bodyProgress is what a client has to send in each BodyTimeout, in bytes.
+	bodyProgress = 4 << 10
+)
+
+// errClientGone is returned when the client ended its connection before its body was complete.
+var errClientGone = errors.New("openai: the client is gone")
+
+// readBody reads the whole body, to EOF: net/http notices the end of an HTTP/1 connection only from then on. The error is a *problem or errClientGone.
+func readBody(w http.ResponseWriter, r *http.Request, s *active) ([]byte, error) {
+	if p := checkBodyHeaders(r); p != nil {
+		return nil, p
+	}
+	if r.ContentLength > s.BodyLimit {
+		return nil, tooLarge(s.BodyLimit)
+	}
+	watch := watchProgress(http.NewResponseController(w), s.BodyTimeout)
+	defer watch.stop()
+	// One byte more than announced, so that the read that finds EOF needs no room.
+	size := min(max(r.ContentLength, 511)+1, firstBuffer, s.BodyLimit+1)
+	body := make([]byte, 0, size)
+	for {
+		if len(body) == cap(body) {
+			if int64(len(body)) > s.BodyLimit {
+				return nil, tooLarge(s.BodyLimit)
+			}
+			grown := make([]byte, len(body), min(int64(cap(body))*2, s.BodyLimit+1))
+			copy(grown, body)
+			body = grown
+		}
+		n, err := r.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		watch.received.Add(int64(n))
+		switch {
+		case int64(len(body)) > s.BodyLimit:
+			return nil, tooLarge(s.BodyLimit)
+		case err == io.EOF:
+			return body, nil
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, &problem{status: http.StatusRequestTimeout, code: "request_timeout", kind: invalidRequest, hangUp: true,
+				message: fmt.Sprintf("The request body came too slowly: less than %d bytes in %s.", bodyProgress, s.BodyTimeout)}
+		default:
+			return nil, errClientGone
+		}
+	}
+}
+
+// progress ends the read of a body that stalls.
+type progress struct {
+	rc       *http.ResponseController
+	limit    time.Duration
+	received atomic.Int64
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	last    int64 // received at the last check
+	stopped bool
+}
+
+func watchProgress(rc *http.ResponseController, limit time.Duration) *progress {
+	p := &progress{rc: rc, limit: limit}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timer = time.AfterFunc(limit, p.check)
+	return p
+}
+
+func (p *progress) check() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.received.Load()
+	switch {
+	case p.stopped: // a deadline set now would end the wait for the client's disconnect
+	case now-p.last >= bodyProgress:
+		p.last = now
+		p.timer.Reset(p.limit)
+	default:
+		_ = p.rc.SetReadDeadline(time.Unix(1, 0)) // unsupported only in writers that are no connection
+	}
+}
+
+func (p *progress) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	p.timer.Stop()
+}
+
+// Error makes a problem an error for the functions that read a request.
+func (p *problem) Error() string { return p.message }
+
+func tooLarge(limit int64) *problem {
+	return &problem{status: http.StatusRequestEntityTooLarge, code: "request_too_large", kind: invalidRequest, hangUp: true,
+		message: fmt.Sprintf("The request body is larger than the limit of %d bytes.", limit)}
+}
+
+// checkBodyHeaders refuses bodies that are not plain JSON by their headers. No Content-Type is taken as JSON, but not from a browser: a page
+// may send that across origins without asking first.
+func checkBodyHeaders(r *http.Request) *problem {
+	unsupported := func(message string) *problem {
+		return &problem{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", kind: invalidRequest, message: message}
+	}
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return unsupported("The request body must not be content-encoded.")
+	}
+	ct := r.Header.Get("Content-Type")
+	switch {
+	case ct == "application/json":
+		return nil
+	case ct == "" && r.Header.Get("Origin") == "":
+		return nil
+	}
+	media, params, err := mime.ParseMediaType(ct)
+	if err != nil || !isJSON(media) {
+		return unsupported("The request body must be JSON: send Content-Type: application/json.")
+	}
+	if cs := params["charset"]; cs != "" && !strings.EqualFold(cs, "utf-8") && !strings.EqualFold(cs, "utf8") && !strings.EqualFold(cs, "us-ascii") {
+		return unsupported("The request body must be encoded in UTF-8.")
+	}
+	return nil
+}
+
+// isJSON is for a media type in lower case, without parameters.
+func isJSON(media string) bool {
+	return media == "application/json" || media == "text/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")
+}

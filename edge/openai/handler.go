@@ -1,0 +1,229 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/auth"
+	"github.com/iop-dev/iop/edge/dispatch"
+	"github.com/iop-dev/iop/edge/estimate"
+	"github.com/iop-dev/iop/edge/openai/bodyscan"
+)
+
+// Dispatcher carries one request. *dispatch.Dispatcher is one.
+type Dispatcher interface {
+	Do(ctx context.Context, r *dispatch.Request, s dispatch.Sink) error
+}
+
+// Handler serves the surface. Use [New].
+type Handler struct {
+	dispatcher Dispatcher
+	log        *slog.Logger
+	settings   atomic.Pointer[active]
+	// drainUntil is when a draining Edge is expected to have stopped, in Unix nanoseconds; 0 = not draining.
+	drainUntil atomic.Int64
+}
+
+// New returns a handler that serves with s until [Handler.Apply].
+func New(d Dispatcher, log *slog.Logger, s Settings) *Handler {
+	h := &Handler{dispatcher: d, log: log}
+	h.Apply(s)
+	return h
+}
+
+// Apply replaces the settings. Requests under way keep theirs.
+func (h *Handler) Apply(s Settings) { h.settings.Store(activate(s)) }
+
+// Drain refuses new requests from now on: the Edge stops in at most grace. It cannot be undone.
+func (h *Handler) Drain(grace time.Duration) { h.drainUntil.Store(time.Now().Add(grace).UnixNano()) }
+
+// ServeHTTP routes one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := requestID(r)
+	w.Header()["X-Request-Id"] = []string{id}
+	as := envelope(openAIEnvelope)
+	if e := endpointOf(r.URL.Path); e != nil {
+		as = e.envelope
+	}
+	var begun bool
+	defer h.recovered(w, as, id, &begun)
+	if p := h.route(w, r, id, &begun); p != nil {
+		p.hangUp = p.hangUp && r.ProtoMajor == 1 // HTTP/2 resets the stream; a close would end its neighbours' connection
+		p.write(w, as)
+	}
+}
+
+// route serves the request, or returns what to answer instead. begun is whether a part of a provider's answer was sent.
+func (h *Handler) route(w http.ResponseWriter, r *http.Request, id string, begun *bool) *problem {
+	s := h.settings.Load()
+	if headerSize(r) > s.HeaderLimit {
+		return &problem{status: http.StatusRequestHeaderFieldsTooLarge, code: "headers_too_large", kind: invalidRequest, hangUp: true,
+			message: "The request's header fields are too large."}
+	}
+	const reading = "GET, HEAD"
+	path := r.URL.Path
+	e := endpointOf(path)
+	isModels := path == modelsPath || strings.HasPrefix(path, modelsPath+"/") && len(path) > len(modelsPath)+1
+	allow := reading
+	switch {
+	case e != nil:
+		allow = http.MethodPost
+	case isModels, path == "/healthz", path == "/readyz":
+	default:
+		return &problem{status: http.StatusNotFound, code: "not_found", kind: invalidRequest, message: "There is nothing at this path."}
+	}
+	switch {
+	case r.Method == http.MethodOptions:
+		w.Header().Set("Allow", allow+", OPTIONS")
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case !allows(allow, r.Method):
+		return &problem{status: http.StatusMethodNotAllowed, code: "method_not_allowed", kind: invalidRequest, allow: allow,
+			message: "This path takes " + allow + " only."}
+	case e == nil && !isModels:
+		h.health(w, r)
+		return nil
+	}
+	key, p := authenticate(r, s.Keys)
+	switch {
+	case p != nil:
+		return p
+	case isModels:
+		return h.models(w, r, s, key)
+	}
+	return h.exchange(w, r, s, e, key, id, begun)
+}
+
+func allows(list, method string) bool {
+	if list == http.MethodPost {
+		return method == http.MethodPost
+	}
+	return method == http.MethodGet || method == http.MethodHead
+}
+
+// health answers probes, without a key and without a detail (I14).
+func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
+	type health struct {
+		Status string `json:"status"`
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if r.URL.Path == "/readyz" && h.drainUntil.Load() != 0 {
+		writeJSON(w, r, http.StatusServiceUnavailable, health{"draining"})
+		return
+	}
+	writeJSON(w, r, http.StatusOK, health{"ok"})
+}
+
+// exchange carries one request to a provider and its answer back.
+func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string, begun *bool) *problem {
+	if until := h.drainUntil.Load(); until != 0 {
+		return &problem{status: http.StatusServiceUnavailable, code: "draining", kind: serverError, hangUp: true,
+			retryAfter: seconds(time.Until(time.Unix(0, until))), message: "The server is shutting down. Retry later."}
+	}
+	request, p := prepare(w, r, s, e, key, id)
+	if p != nil {
+		return p
+	}
+	if key != nil {
+		release, ok := key.Admit()
+		if !ok {
+			return &problem{status: http.StatusTooManyRequests, code: "key_limit", kind: rateLimit, retryAfter: 1,
+				message: "This API key has as many requests running as it may. Retry when one has ended."}
+		}
+		defer release()
+	}
+	y := newRelay(w, e.envelope, request.Body[request.ModelStart:request.ModelEnd], s.IdleTimeout)
+	defer func() {
+		*begun = y.begun
+		y.free()
+	}()
+	err := h.dispatcher.Do(r.Context(), request, y)
+	if err == nil {
+		return nil
+	}
+	return h.failed(r.Context(), y, s, id, err)
+}
+
+// prepare reads the request and turns it into dispatch's terms.
+func prepare(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string) (*dispatch.Request, *problem) {
+	body, err := readBody(w, r, s)
+	var p *problem
+	switch {
+	case errors.As(err, &p):
+		return nil, p
+	case err != nil:
+		panic(http.ErrAbortHandler)
+	}
+	fields, err := bodyscan.Scan(body)
+	var bad *bodyscan.Error
+	if errors.As(err, &bad) {
+		return nil, &problem{status: http.StatusBadRequest, code: "invalid_request", kind: invalidRequest, message: bad.Message, param: bad.Param}
+	}
+	model := s.byID[fields.Model]
+	switch {
+	case model == nil:
+		return nil, unknownModel(fields.Model)
+	case key != nil && !key.Allows(model.ID):
+		return nil, &problem{status: http.StatusForbidden, code: "model_not_allowed", kind: "permission_error", param: "model",
+			message: "This API key may not use this model. GET /v1/models lists those that it may."}
+	}
+	tokens := estimate.Tokens(body)
+	class := admission.Normal
+	if estimate.Long(tokens, s.LongThreshold) {
+		class = admission.Long
+	}
+	return &dispatch.Request{
+		ID: id, Group: model.Group, Class: class, EstimatedTokens: tokens, Surface: e.surface, Path: e.path,
+		Header: requestHeader(r, id), Body: body, ModelStart: fields.ModelStart, ModelEnd: fields.ModelEnd,
+		IdleTimeout: s.IdleTimeout, TotalTimeout: s.TotalTimeout,
+	}, nil
+}
+
+// failed ends a request that got no whole answer: with the real status while nothing was sent, else so that the client can see the break.
+func (h *Handler) failed(ctx context.Context, y *relay, s *active, id string, err error) *problem {
+	var failure *dispatch.FailedError
+	isFailure := errors.As(err, &failure)
+	if !isFailure && (y.gone || ctx.Err() != nil) {
+		panic(http.ErrAbortHandler) // nobody reads it; a plain return would send an empty 200
+	}
+	p, known := problemOf(err, s.ReconnectInterval)
+	if !known {
+		h.log.Error("request failed by an unforeseen error", "request_id", id, "error", err)
+	}
+	if y.begun {
+		y.failed(p)
+		return nil
+	}
+	clear(y.w.Header()) // of a head that was prepared and not sent
+	y.w.Header()["X-Request-Id"] = []string{id}
+	if isFailure {
+		y.grant = false
+		y.setGrant(&failure.Grant)
+	}
+	return &p
+}
+
+// recovered turns a bug of ours into the contract's 500, or into a cut connection once a part of an answer was sent.
+func (h *Handler) recovered(w http.ResponseWriter, as envelope, id string, begun *bool) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(http.ErrAbortHandler)
+	}
+	h.log.Error("request handler panicked", "request_id", id, "panic", cause, "stack", string(debug.Stack()))
+	if *begun {
+		panic(http.ErrAbortHandler)
+	}
+	clear(w.Header())
+	w.Header()["X-Request-Id"] = []string{id}
+	internalProblem.write(w, as)
+}

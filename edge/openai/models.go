@@ -1,0 +1,77 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/iop-dev/iop/edge/auth"
+)
+
+const modelsPath = "/v1/models"
+
+// modelObject is what strict clients need (F13), and the context window where it is stated.
+type modelObject struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+	Window  int    `json:"context_window_tokens,omitempty"`
+}
+
+func (s *active) object(m *Model) modelObject {
+	return modelObject{ID: m.ID, Object: "model", Created: s.Created.Unix(), OwnedBy: "iop", Window: m.ContextWindow}
+}
+
+// models serves the catalogue: every name that the caller's key can use, from the configuration alone, whatever is offline.
+func (h *Handler) models(w http.ResponseWriter, r *http.Request, s *active, key *auth.APIKey) *problem {
+	allowed := func(id string) bool { return key == nil || key.Allows(id) }
+	if r.URL.Path == modelsPath {
+		list := struct {
+			Object string        `json:"object"`
+			Data   []modelObject `json:"data"`
+		}{Object: "list", Data: []modelObject{}}
+		for i := range s.Models {
+			if m := &s.Models[i]; allowed(m.ID) {
+				list.Data = append(list.Data, s.object(m))
+			}
+		}
+		writeJSON(w, r, http.StatusOK, list)
+		return nil
+	}
+	// The escaped path, so that an id's own slashes and percent signs are told apart (F01).
+	id, err := url.PathUnescape(strings.TrimPrefix(r.URL.EscapedPath(), modelsPath+"/"))
+	m := s.byID[id]
+	if err != nil || m == nil || !allowed(id) {
+		return unknownModel(id)
+	}
+	writeJSON(w, r, http.StatusOK, s.object(m))
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil { // plain structs: cannot fail
+		panic(err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body)
+	}
+}
+
+// maxEchoed bounds how much of a client's own text an error repeats.
+const maxEchoed = 128
+
+func unknownModel(id string) *problem {
+	if len(id) > maxEchoed {
+		id = strings.ToValidUTF8(id[:maxEchoed], "") + "…"
+	}
+	return &problem{status: http.StatusNotFound, code: "model_not_found", kind: invalidRequest, param: "model",
+		message: "The model " + strconv.Quote(id) + " does not exist. GET /v1/models lists the names; they are case-sensitive."}
+}

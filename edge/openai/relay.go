@@ -1,0 +1,250 @@
+package openai
+
+import (
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/iop-dev/iop/edge/dispatch"
+	"github.com/iop-dev/iop/edge/openai/splice"
+)
+
+// relay is the sink of one request: it writes the answer's frames to the client as they come.
+type relay struct {
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	envelope envelope
+	model    []byte        // as the client spelt it, quotes included
+	idle     time.Duration // longest a client may take without reading; 0 = none
+
+	grant    bool // the headers of the grant are set
+	begun    bool // the response head was written
+	gone     bool // a write failed
+	noBody   bool // the status allows no body
+	sse      bool
+	splicing bool // bytes go through splicer
+	splicer  splice.Splicer
+	buf      []byte
+
+	writeDeadline time.Time // as set on the connection; zero = none
+}
+
+// maxKeptBuffer bounds what a pooled relay keeps.
+const maxKeptBuffer = 64 << 10
+
+// unblocked is what net/http takes into its own buffer, so that the write cannot block.
+const unblocked = 4 << 10
+
+var relays = sync.Pool{New: func() any { return new(relay) }}
+
+func newRelay(w http.ResponseWriter, as envelope, model []byte, idle time.Duration) *relay {
+	y := relays.Get().(*relay)
+	buf := y.buf
+	if cap(buf) > maxKeptBuffer {
+		buf = nil
+	}
+	y.w, y.rc, y.envelope, y.model, y.idle, y.buf = w, http.NewResponseController(w), as, model, idle, buf[:0]
+	y.grant, y.begun, y.gone, y.noBody, y.sse, y.splicing, y.writeDeadline = false, false, false, false, false, false, time.Time{}
+	return y
+}
+
+// free gives the relay back. The request has ended.
+func (y *relay) free() {
+	if !y.writeDeadline.IsZero() {
+		_ = y.rc.SetWriteDeadline(time.Time{}) // it would outlive the request on a kept-alive connection
+	}
+	y.w, y.rc, y.envelope, y.model = nil, nil, nil, nil
+	relays.Put(y)
+}
+
+// Frame takes one frame of the answer.
+func (y *relay) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
+	if f.Head != nil {
+		if f.Head.Status < 200 || f.Head.Status > 599 {
+			return lostProvider(g, false, "the provider's status is none of HTTP's final ones")
+		}
+		y.setGrant(g)
+		y.prepare(f.Head)
+		if f.End && !y.sse {
+			return y.whole(f)
+		}
+		if f.End && len(f.Body) == 0 && y.mustFinish(f.Head.Status) {
+			return lostProvider(g, false, "the provider's event stream has no byte")
+		}
+		y.begun = true
+		y.w.WriteHeader(f.Head.Status)
+	}
+	if !y.begun {
+		return lostProvider(g, false, "an answer without a head")
+	}
+	if err := y.stream(f.Body, f.End); err != nil {
+		return err
+	}
+	if f.End && y.splicing && y.sse && y.model != nil && !y.splicer.Seen().Complete() {
+		return lostProvider(g, true, "the stream ended without finish_reason, end marker or error")
+	}
+	return nil
+}
+
+func lostProvider(g *dispatch.Grant, started bool, why string) error {
+	return &dispatch.FailedError{Code: dispatch.ProviderDisconnected, Message: why, Started: started, HandedOff: true, Grant: *g}
+}
+
+func (y *relay) mustFinish(status int) bool { return y.sse && status < 300 && y.splicing }
+
+// setGrant names who serves the request, once it is leased.
+func (y *relay) setGrant(g *dispatch.Grant) {
+	if y.grant || g.Node == "" {
+		return
+	}
+	y.grant = true
+	h := y.w.Header()
+	h["X-Iop-Node"] = []string{string(g.Node)}
+	h["X-Iop-Provider"] = []string{string(g.Provider)}
+	h["X-Iop-Queue-Ms"] = []string{strconv.FormatInt(g.QueueWait.Milliseconds(), 10)}
+}
+
+// prepare sets the head's fields and decides how the body is treated.
+func (y *relay) prepare(head *dispatch.Head) {
+	h := y.w.Header()
+	encoded := false
+	media := ""
+	for _, f := range head.Header {
+		name := strings.ToLower(f.Name)
+		if !toClient(name) {
+			continue
+		}
+		switch name {
+		case "content-type":
+			media = mediaType(f.Value)
+		case "content-encoding":
+			encoded = encoded || !strings.EqualFold(f.Value, "identity")
+		}
+		key := http.CanonicalHeaderKey(name)
+		h[key] = append(h[key], f.Value)
+	}
+	if media == "" {
+		h["Content-Type"] = nil // none, rather than one that net/http guesses
+	}
+	y.sse = media == "text/event-stream"
+	if y.sse {
+		h["Cache-Control"] = []string{"no-cache"}
+		h["X-Accel-Buffering"] = []string{"no"}
+	}
+	y.noBody = head.Status == http.StatusNoContent || head.Status == http.StatusResetContent || head.Status == http.StatusNotModified
+	success := head.Status < 300
+	if !success {
+		y.model = nil // errors are the provider's own words; a stream of them is still observed for its event ends
+	}
+	y.splicing = !encoded && (y.sse || success && isJSON(media))
+	if y.splicing {
+		format := splice.JSON
+		if y.sse {
+			format = splice.SSE
+		}
+		y.splicer.Reset(format, y.model)
+	}
+}
+
+// whole sends an answer of one frame with its length and without a flush.
+func (y *relay) whole(f *dispatch.Frame) error {
+	body := f.Body
+	if y.splicing {
+		y.buf = y.splicer.Close(y.splicer.Append(y.buf[:0], body))
+		body = y.buf
+	}
+	y.begun = true
+	if !y.noBody {
+		y.w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
+	y.w.WriteHeader(f.Head.Status)
+	if y.noBody || len(body) == 0 {
+		return nil
+	}
+	if len(body) > unblocked {
+		y.armWrite()
+	}
+	return y.write(body)
+}
+
+// stream sends a part of an answer and flushes it, so that every event arrives as it came (A16).
+func (y *relay) stream(body []byte, end bool) error {
+	if y.noBody {
+		return nil
+	}
+	if y.splicing {
+		y.buf = y.splicer.Append(y.buf[:0], body)
+		if end {
+			y.buf = y.splicer.Close(y.buf)
+		}
+		body = y.buf
+	}
+	if len(body) > 0 {
+		y.armWrite()
+		if err := y.write(body); err != nil {
+			return err
+		}
+	}
+	if end {
+		return nil // net/http flushes as the handler returns
+	}
+	return y.flush()
+}
+
+func (y *relay) write(body []byte) error {
+	_, err := y.w.Write(body)
+	y.gone = y.gone || err != nil
+	return err
+}
+
+func (y *relay) flush() error {
+	err := y.rc.Flush()
+	y.gone = y.gone || err != nil
+	return err
+}
+
+// armWrite bounds how long a client may block a write. The deadline is moved on only now and then: a timer per event would cost more than the event.
+func (y *relay) armWrite() {
+	if y.idle <= 0 {
+		return
+	}
+	now := time.Now()
+	if y.writeDeadline.Sub(now) > y.idle*3/4 {
+		return
+	}
+	y.writeDeadline = now.Add(y.idle)
+	_ = y.rc.SetWriteDeadline(y.writeDeadline) // unsupported only in writers that are no connection
+}
+
+// failed tells the client that an answer which has begun is not whole: a stream gets an error event of its own and ends without an end
+// marker; anything else is cut off, so that it cannot pass for complete.
+func (y *relay) failed(p problem) {
+	if y.gone || !y.sse || !y.splicing {
+		panic(http.ErrAbortHandler)
+	}
+	y.buf = append(y.buf[:0], y.splicer.Terminator()...)
+	y.buf = append(y.buf, "data: "...)
+	y.buf = append(y.buf, y.envelope(p)...)
+	y.buf = append(y.buf, "\n\n"...)
+	y.armWrite()
+	if y.write(y.buf) != nil || y.flush() != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// mediaType is the type of a Content-Type in lower case, without parameters; "" if it is none.
+func mediaType(v string) string {
+	switch v {
+	case "application/json", "text/event-stream":
+		return v
+	}
+	media, _, err := mime.ParseMediaType(v)
+	if err != nil {
+		media, _, _ = strings.Cut(v, ";")
+		media = strings.ToLower(strings.TrimSpace(media))
+	}
+	return media
+}

@@ -1,0 +1,76 @@
+package openai
+
+import (
+	"time"
+
+	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/auth"
+)
+
+// Keys knows the API keys. *auth.Keyring is one; a test may bring another.
+type Keys interface {
+	// Open reports whether clients need no key; one that they send is then ignored.
+	Open() bool
+	// APIKey finds the key that a client presents.
+	APIKey(secret string) (*auth.APIKey, bool)
+}
+
+// Model is one entry of the catalogue.
+type Model struct {
+	ID            string
+	Group         admission.GroupKey
+	ContextWindow int // tokens of one request; 0 = not stated
+}
+
+// Settings are what a refresh may change. A Settings is never changed once it was handed over.
+type Settings struct {
+	// Models in the order in which they are listed. Ids are unique, exact and case-sensitive.
+	Models []Model
+	// Created is the listed creation time of every model: when the configuration was read.
+	Created time.Time
+	Keys    Keys
+	// LongThreshold in tokens: an input estimate from there on is a long request.
+	LongThreshold int
+	// BodyLimit in bytes.
+	BodyLimit int64
+	// HeaderLimit in bytes over all fields of a request; 0 = DefaultHeaderLimit. It has to be below the server's own MaxHeaderBytes.
+	HeaderLimit int
+	// BodyTimeout is the longest time in which a client may send less than 4 KiB of its body; 0 = DefaultBodyTimeout.
+	BodyTimeout time.Duration
+	// IdleTimeout is the longest silence of the provider after its head, and of a client that reads nothing; 0 = none.
+	IdleTimeout time.Duration
+	// TotalTimeout of an exchange, waiting included; 0 = none.
+	TotalTimeout time.Duration
+	// ReconnectInterval of the nodes: what Retry-After says while none is connected; 0 = DefaultReconnectInterval.
+	ReconnectInterval time.Duration
+}
+
+// Defaults of what Settings leaves at zero.
+const (
+	DefaultHeaderLimit       = 64 << 10
+	DefaultBodyTimeout       = 60 * time.Second
+	DefaultReconnectInterval = 10 * time.Second
+)
+
+// active is a Settings with what requests need of it ready to use.
+type active struct {
+	Settings
+	byID map[string]*Model
+}
+
+func activate(s Settings) *active {
+	if s.HeaderLimit == 0 {
+		s.HeaderLimit = DefaultHeaderLimit
+	}
+	if s.BodyTimeout == 0 {
+		s.BodyTimeout = DefaultBodyTimeout
+	}
+	if s.ReconnectInterval == 0 {
+		s.ReconnectInterval = DefaultReconnectInterval
+	}
+	a := &active{Settings: s, byID: make(map[string]*Model, len(s.Models))}
+	for i := range s.Models {
+		a.byID[s.Models[i].ID] = &s.Models[i]
+	}
+	return a
+}
