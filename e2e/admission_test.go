@@ -6,10 +6,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
-
-	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 )
 
 // S11: two model ids on one provider of capacity 1, called together 50 times by
@@ -124,10 +123,14 @@ func TestS03_L05_LongHeadDoesNotBlock(t *testing.T) {
 		body := fmt.Sprintf(`{"model":"m","user":%q,"messages":[{"role":"user","content":%q}]}`, name, strings.Repeat("word ", words))
 		done = append(done, r.background(t.Context(), body))
 	}
+	started := func(n int) {
+		t.Helper()
+		require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(order) == n }, 10*time.Second, time.Millisecond, "%d started", n)
+	}
 	ask("long-1", 120000)
-	r.running(1)
+	started(1)
 	ask("normal-1", 3)
-	r.running(2)
+	started(2)
 	ask("long-2", 120000)
 	r.waiting(1)
 	ask("normal-2", 3)
@@ -138,10 +141,10 @@ func TestS03_L05_LongHeadDoesNotBlock(t *testing.T) {
 	require.EqualValues(t, 1, p.GetLongQueued())
 
 	gates["normal-1"].release() // a normal slot: long-2 is older but long_full
-	r.eventually(func(*controlv1.EdgeNodeSnapshot) bool { mu.Lock(); defer mu.Unlock(); return len(order) == 3 }, "the next starts")
+	started(3)
 	require.Equal(t, []string{"long-1", "normal-1", "normal-2"}, order)
 	gates["long-1"].release()
-	r.eventually(func(*controlv1.EdgeNodeSnapshot) bool { mu.Lock(); defer mu.Unlock(); return len(order) == 4 }, "the long one starts")
+	started(4)
 	require.Equal(t, "long-2", order[3])
 	gates["long-2"].release()
 	gates["normal-2"].release()

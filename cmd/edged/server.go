@@ -62,14 +62,14 @@ func (s *server) close() {
 type part struct {
 	address string
 	name    string
-	mount   func(*http.ServeMux)
+	mount   func(*routes)
 }
 
 // listen opens a listener for each address that the configuration names; parts
 // with the same address share one. The API comes first.
 func (e *Edge) listen(cfg *configv1.EdgeConfig) (servers []*server, err error) {
 	edge := cfg.GetEdge()
-	byAddress := map[string]*http.ServeMux{}
+	byAddress := map[string]*routes{}
 	for _, p := range []part{
 		{edge.GetListen(), "api", e.mountAPI},
 		{edge.GetNodeListen(), "nodes", e.mountNodes},
@@ -79,7 +79,7 @@ func (e *Edge) listen(cfg *configv1.EdgeConfig) (servers []*server, err error) {
 			p.mount(mux)
 			continue
 		}
-		mux := http.NewServeMux()
+		mux := &routes{}
 		p.mount(mux)
 		byAddress[p.address] = mux
 		s, err := e.open(p, edge.GetTls(), mux)
@@ -120,31 +120,31 @@ func (e *Edge) open(p part, files *configv1.Tls, h http.Handler) (*server, error
 }
 
 // mountAPI mounts what clients with an API key call.
-func (e *Edge) mountAPI(mux *http.ServeMux) {
-	mux.Handle("/", &e.requests)
+func (e *Edge) mountAPI(mux *routes) {
+	mux.rest = &e.requests
 	path, h := inferencev1connect.NewInferenceServiceHandler(&inference.Service{Models: e.models}, handlerOptions()...)
-	mux.Handle(path, allow(h, func(secret string) bool {
+	mux.handle(path, allow(h, func(secret string) bool {
 		_, ok := e.keyring.APIKey(secret)
 		return ok || e.keyring.Open()
 	}))
 }
 
 // mountNodes mounts the node link, which judges node tokens itself.
-func (e *Edge) mountNodes(mux *http.ServeMux) {
+func (e *Edge) mountNodes(mux *routes) {
 	path, h := e.link.Handler()
-	mux.Handle(path, h)
+	mux.handle(path, h)
 }
 
 // mountAdmin mounts what read and admin tokens are for.
-func (e *Edge) mountAdmin(mux *http.ServeMux) {
+func (e *Edge) mountAdmin(mux *routes) {
 	edgeID := e.snapshot().Config.GetEdge().GetId()
 	path, h := controlv1connect.NewControlServiceHandler(&control.Service{EdgeID: edgeID, Software: e.version, State: e.state}, handlerOptions()...)
-	mux.Handle(path, allow(h, func(secret string) bool {
+	mux.handle(path, allow(h, func(secret string) bool {
 		_, ok := e.keyring.Reader(secret)
 		return ok
 	}))
 	path, h = adminv1connect.NewAdminServiceHandler(&admin.Service{Reload: e.adminReload}, handlerOptions()...)
-	mux.Handle(path, allow(h, func(secret string) bool {
+	mux.handle(path, allow(h, func(secret string) bool {
 		name, ok := e.keyring.Admin(secret)
 		if ok {
 			e.log.Info("admin call", "token", name)

@@ -1,0 +1,36 @@
+package edged
+
+import (
+	"net/http"
+	"strings"
+)
+
+// routes sends each Connect service, by the path of its name, to its handler, and
+// all else to the rest. Unlike http.ServeMux it never answers by itself: a path
+// that is not clean is nobody's, and gets the rest's 404 rather than a redirect.
+type routes struct {
+	services map[string]http.Handler // by "/package.Service/"
+	rest     http.Handler            // nil = nothing else is here
+}
+
+func (rt *routes) handle(path string, h http.Handler) {
+	if rt.services == nil {
+		rt.services = map[string]http.Handler{}
+	}
+	rt.services[path] = h
+}
+
+// ServeHTTP serves the request, or says that there is nothing.
+func (rt *routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if end := strings.LastIndexByte(r.URL.Path, '/'); end > 0 {
+		if h := rt.services[r.URL.Path[:end+1]]; h != nil {
+			h.ServeHTTP(w, r)
+			return
+		}
+	}
+	if rt.rest == nil {
+		http.NotFound(w, r)
+		return
+	}
+	rt.rest.ServeHTTP(w, r)
+}

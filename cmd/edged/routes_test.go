@@ -1,0 +1,28 @@
+package edged
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRoutes(t *testing.T) {
+	say := func(what string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(what)) })
+	}
+	var rt routes
+	rt.handle("/iop.admin.v1.AdminService/", say("admin"))
+	ask := func(path string) string {
+		w := httptest.NewRecorder()
+		rt.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil))
+		return w.Body.String()
+	}
+	require.Equal(t, "admin", ask("/iop.admin.v1.AdminService/ReloadConfig"))
+	require.Contains(t, ask("/v1/models"), "not found")
+	rt.rest = say("rest")
+	for _, path := range []string{"/", "/v1/models", "/iop.admin.v1.AdminService", "/x/iop.admin.v1.AdminService/ReloadConfig", "/v1/../iop.admin.v1.AdminService/ReloadConfig", "//iop.admin.v1.AdminService/ReloadConfig"} {
+		require.Equal(t, "rest", ask(path), path)
+	}
+}
