@@ -2,6 +2,7 @@ package configs_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -231,7 +232,8 @@ func FuzzUnmarshal(f *testing.F) {
 		cfg := &configv1.EdgeConfig{}
 		err := configs.Unmarshal("f", text, cfg)
 		lines := bytes.Count(text, []byte("\n")) + 2
-		if problems, ok := err.(configs.Problems); ok {
+		var problems configs.Problems
+		if errors.As(err, &problems) {
 			if len(problems) == 0 {
 				t.Fatal("an error without problems")
 			}
