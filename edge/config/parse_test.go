@@ -57,11 +57,12 @@ func TestCase_H08_MisspeltKeysAndWrongTypesAreNamed(t *testing.T)   { golden(t, 
 func TestCase_H13_OddNumbersAndDuplicatesAreRefused(t *testing.T)   { golden(t, "values.txt") }
 func TestCase_F10_NamesAreUniqueAndBothPlacesAreNamed(t *testing.T) { golden(t, "names.txt") }
 func TestReferencesNameTheNearestRightOne(t *testing.T)             { golden(t, "references.txt") }
-func TestS04_L03_TotalContextIsValidated(t *testing.T)              { golden(t, "long_context.txt") }
+func TestL03_TotalContextIsValidated(t *testing.T)                  { golden(t, "long_context.txt") }
 func TestS06_LegacyQueueValues(t *testing.T)                        { golden(t, "legacy_queue.txt") }
-func TestR01_R03_RouteQueuePolicy(t *testing.T)                     { golden(t, "routes.txt") }
+func TestR01_RoutesKeepTheirValuesAndNames(t *testing.T)            { golden(t, "routes_r01.txt") }
+func TestR03_RouteValuesWin(t *testing.T)                           { golden(t, "routes_r03.txt") }
 func TestListenersOffLoopback(t *testing.T)                         { golden(t, "listeners.txt") }
 func TestKeysAndTokens(t *testing.T)                                { golden(t, "secrets.txt") }
 func TestBaseURLs(t *testing.T)                                     { golden(t, "base_url.txt") }
-func TestL01_L02_EffectiveValuesAreShown(t *testing.T)              { golden(t, "show.txt") }
-func TestAdmission(t *testing.T)                                    { golden(t, "admission.txt") }
+func TestEffectiveValuesAreShown(t *testing.T)                      { golden(t, "show.txt") }
+func TestAdmissionIsToldAll(t *testing.T)                           { golden(t, "admission.txt") }
