@@ -30,7 +30,7 @@ func (p *Plan) EdgeSnapshot(listen, stateDir string, secrets Credentials) (*conf
 // the plan's servers and nothing else; its token is given to it by its starter.
 func (p *Plan) NodeConfig(edgeAddress string) (*nodeconfig.Config, error) {
 	// By hand: the JSON form of the message would write max_attempts as text.
-	text, err := yaml.Marshal(map[string]any{
+	file := map[string]any{
 		"node": map[string]any{
 			"id":       NodeID,
 			"edge_url": "http://" + edgeAddress,
@@ -38,9 +38,13 @@ func (p *Plan) NodeConfig(edgeAddress string) (*nodeconfig.Config, error) {
 			// name some source.
 			"token_env": "IOP_UP_NODE_TOKEN",
 		},
-		"reconnect":       map[string]any{"interval_sec": nodeReconnectSec, "max_attempts": 0},
-		"allow_endpoints": p.BaseURLs(),
-	})
+		"reconnect": map[string]any{"interval_sec": nodeReconnectSec, "max_attempts": 0},
+	}
+	// An empty list is refused; the simulator alone needs none.
+	if urls := p.BaseURLs(); len(urls) > 0 {
+		file["allow_endpoints"] = urls
+	}
+	text, err := yaml.Marshal(file)
 	if err != nil {
 		return nil, fmt.Errorf("generate configuration: %w", err)
 	}

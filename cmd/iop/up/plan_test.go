@@ -65,6 +65,8 @@ func TestU2_WithoutAServerTheSimulatorServes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, snapshot.Models, 1)
 	require.Empty(t, snapshot.Credentials.Admin, "no token, no admin")
+	_, err = plan.NodeConfig("127.0.0.1:8484")
+	require.NoError(t, err)
 }
 
 func TestU2_TheNodeMayReachTheFoundServersOnly(t *testing.T) {

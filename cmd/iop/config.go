@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/iop-dev/iop/configs"
+	"github.com/iop-dev/iop/edge/config"
+	nodeconfig "github.com/iop-dev/iop/node/config"
+)
+
+func newConfig(stdout, stderr io.Writer) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "config",
+		Short: "Look at configuration files",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return usagef("config needs a subcommand: check")
+		},
+	}
+	c.AddCommand(newConfigCheck(stdout, stderr))
+	return c
+}
+
+func newConfigCheck(stdout, stderr io.Writer) *cobra.Command {
+	var file string
+	var output outputFlag
+	c := &cobra.Command{
+		Use:   "check -c FILE",
+		Short: "Check an edge.yaml or node.yaml and print the effective values",
+		Long: `Check a configuration: exit code 0 and the effective values, or 1 and every
+error with file:line:column. The file's top-level key (edge, node) tells what it
+is. Nothing is started and no port is bound.`,
+		Args: cobra.NoArgs,
+		RunE: operation(func(*cobra.Command, []string) error {
+			if file == "" {
+				return usagef("config check needs a file: -c FILE")
+			}
+			r := check(file)
+			if output.isJSON() {
+				if err := json.NewEncoder(stdout).Encode(r); err != nil {
+					return err
+				}
+			} else {
+				r.write(stdout, stderr)
+			}
+			if !r.Valid {
+				return errReported
+			}
+			return nil
+		}),
+	}
+	registerFile(c, &file, "edge.yaml or node.yaml")
+	output.register(c.Flags())
+	return c
+}
+
+// checkResult is what is known of a file; its JSON is stable.
+type checkResult struct {
+	File     string         `json:"file"`
+	Kind     configs.Kind   `json:"kind,omitempty"`
+	Valid    bool           `json:"valid"`
+	Problems []checkProblem `json:"problems"`
+	Warnings []string       `json:"warnings"`
+	// Effective is the configuration with every default, as YAML, secrets masked.
+	Effective string `json:"effective,omitempty"`
+}
+
+// checkProblem is one error; without a place it is about the file itself.
+type checkProblem struct {
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Message string `json:"message"`
+	// text is the line for people.
+	text string
+}
+
+// check reads a file and judges it as what it says it is.
+func check(file string) checkResult {
+	r := checkResult{File: file, Problems: []checkProblem{}, Warnings: []string{}}
+	text, err := configs.Read(file)
+	if err != nil {
+		return r.failed(err)
+	}
+	var effective interface{ Describe(io.Writer) error }
+	var warnings []string
+	switch r.Kind = configs.KindOf(text); r.Kind {
+	case configs.KindNode:
+		c, err := nodeconfig.Parse(file, text)
+		if err != nil {
+			return r.failed(err)
+		}
+		effective, warnings = c, c.Warnings
+	case configs.KindControlPlane:
+		return r.failed(errors.New("this is a Control Plane's file, which this version does not read"))
+	default:
+		s, err := config.Parse(file, text)
+		if err != nil {
+			return r.failed(err)
+		}
+		effective, warnings = s, s.Warnings
+	}
+	var out bytes.Buffer
+	if err := effective.Describe(&out); err != nil {
+		return r.failed(err)
+	}
+	r.Valid, r.Effective = true, out.String()
+	r.Warnings = append(r.Warnings, warnings...)
+	return r
+}
+
+// failed adds what an error says, each problem by itself.
+func (r checkResult) failed(err error) checkResult {
+	var problems configs.Problems
+	if !errors.As(err, &problems) {
+		r.Problems = append(r.Problems, checkProblem{Message: err.Error(), text: fmt.Sprintf("%s: %v", r.File, err)})
+		return r
+	}
+	for _, p := range problems {
+		r.Problems = append(r.Problems, checkProblem{p.Line, p.Column, p.Path, p.Message, p.String()})
+	}
+	return r
+}
+
+// write is for people: the values on stdout, what is wrong on stderr.
+func (r checkResult) write(stdout, stderr io.Writer) {
+	for _, p := range r.Problems {
+		fmt.Fprintln(stderr, p.text)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintln(stderr, "warning: "+w)
+	}
+	fmt.Fprint(stdout, r.Effective)
+}

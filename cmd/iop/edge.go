@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/iop-dev/iop/cmd/edged"
+	"github.com/iop-dev/iop/configs"
+	"github.com/iop-dev/iop/edge/config"
+)
+
+func newEdge(logs *logFlags, stderr io.Writer) *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "edge -c edge.yaml",
+		Short: "Run an Edge",
+		Long: `Run an Edge: the OpenAI-compatible API, admission and the node link.
+
+SIGHUP re-reads the file: a good one takes effect at once, a bad one changes
+nothing. SIGINT and SIGTERM stop it in order; a second one stops it at once.`,
+		Args: cobra.NoArgs,
+		RunE: operation(func(c *cobra.Command, _ []string) error {
+			if file == "" {
+				return usagef("edge needs its configuration: -c edge.yaml")
+			}
+			log, err := logs.logger(stderr, slog.LevelInfo)
+			if err != nil {
+				return err
+			}
+			snapshot, err := config.Load(file)
+			if err != nil {
+				return refused(err)
+			}
+			edge, err := edged.New(edged.Options{
+				ConfigPath: file, Snapshot: snapshot, Logger: log, Version: currentVersion().Version,
+			})
+			if err != nil {
+				return err
+			}
+			hangups, ignore := onHangup()
+			defer ignore()
+			return runWithReload(c.Context(), edge, hangups, log)
+		}),
+	}
+	registerFile(c, &file, "edge.yaml")
+	return c
+}
+
+// runWithReload runs an Edge and refreshes it at each hangup until it ends.
+func runWithReload(ctx context.Context, edge *edged.Edge, hangups <-chan os.Signal, log *slog.Logger) error {
+	ended := make(chan error, 1)
+	go func() { ended <- edge.Run(ctx) }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-hangups:
+			reload(edge, log)
+		}
+	}
+}
+
+// reload re-reads the Edge's file and says what became of it.
+func reload(edge *edged.Edge, log *slog.Logger) {
+	result, err := edge.Reload()
+	if err != nil {
+		log.Error("configuration not reloaded", "error", err)
+		return
+	}
+	log.Info("configuration reloaded", "revision", result.Revision, "changes", len(result.Changes))
+	for _, change := range result.Changes {
+		log.Info("configuration changed", "change", change)
+	}
+	for _, change := range result.NeedsRestart {
+		log.Warn("this change takes effect at the next start only", "change", change)
+	}
+	for _, warning := range result.Warnings {
+		log.Warn("configuration", "warning", warning)
+	}
+}
+
+// refused is the error of a local configuration that cannot be used.
+func refused(err error) error {
+	var problems configs.Problems
+	if errors.As(err, &problems) {
+		err = &problemsError{problems}
+	}
+	return &exitError{exitRefused, err}
+}
+
+// problemsError heads the list of what is wrong with a file.
+type problemsError struct{ configs.Problems }
+
+func (e *problemsError) Error() string {
+	return "the configuration is refused:\n" + e.Problems.Error()
+}
+
+// registerFile adds -c.
+func registerFile(c *cobra.Command, file *string, name string) {
+	c.Flags().StringVarP(file, "config", "c", "", "the configuration, such as "+name)
+}

@@ -1,0 +1,17 @@
+//go:build !windows
+
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// onHangup gives the requests to re-read the configuration. Several that come
+// while one is being served count as one.
+func onHangup() (hangups <-chan os.Signal, ignore func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	return c, func() { signal.Stop(c) }
+}
