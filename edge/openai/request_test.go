@@ -83,25 +83,33 @@ func TestCase_E17_AliasesOfAnyLength(t *testing.T) {
 	})
 }
 
+// bodyOf is a valid body of exactly n bytes.
+func bodyOf(n int) string {
+	const frame = `{"model":"m","x":""}`
+	return frame[:len(frame)-2] + strings.Repeat("x", n-len(frame)) + `"}`
+}
+
 func TestCase_D17_BodyLimit(t *testing.T) {
 	s := settings()
-	s.BodyLimit = 21 << 20
-	of := func(n int64) string {
-		const frame = `{"model":"m","x":""}`
-		return frame[:len(frame)-2] + strings.Repeat("x", int(n)-len(frame)) + `"}`
-	}
+	s.BodyLimit = 1 << 20
 	u := new(upstream)
 	over(t, u, s, func(r *rig) {
-		for _, n := range []int64{40 << 10, 1 << 20, 20 << 20, s.BodyLimit} {
-			require.Equal(r, 200, r.chat(of(n)).StatusCode, "%d bytes", n)
-			require.Len(r, u.last.Body, int(n))
+		for _, n := range []int{40 << 10, 600 << 10, 1 << 20} {
+			require.Equal(r, 200, r.chat(bodyOf(n)).StatusCode, "%d bytes", n)
+			require.Len(r, u.last.Body, n)
 		}
-		r.requireError(r.chat(of(s.BodyLimit+1)), 413, "request_too_large", "invalid_request_error")
-		req := r.request("POST", "/v1/chat/completions", "")
-		req.Header.Set("Content-Type", "application/json")
-		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(of(s.BodyLimit+1))), -1
-		r.requireError(r.do(req), 413, "request_too_large", "invalid_request_error")
+		for _, n := range []int{1<<20 + 1, 20 << 20} {
+			r.requireError(r.chat(bodyOf(n)), 413, "request_too_large", "invalid_request_error")
+			req := r.request("POST", "/v1/chat/completions", "", "Content-Type", "application/json")
+			req.Body, req.ContentLength = io.NopCloser(strings.NewReader(bodyOf(n))), -1
+			r.requireError(r.do(req), 413, "request_too_large", "invalid_request_error")
+		}
 		require.Equal(r, 200, r.chat(hello).StatusCode, "the next request is fine")
+	})
+	s.BodyLimit = 32 << 20
+	over(t, u, s, func(r *rig) {
+		require.Equal(r, 200, r.chat(bodyOf(20<<20)).StatusCode)
+		require.Len(r, u.last.Body, 20<<20)
 	})
 }
 
@@ -373,6 +381,7 @@ func newRecorder() *recorder                    { return &recorder{header: http.
 func (w *recorder) Header() http.Header         { return w.header }
 func (w *recorder) WriteHeader(status int)      { w.status = status }
 func (w *recorder) Write(b []byte) (int, error) { return w.body.Write(b) }
+func (w *recorder) Flush()                      {}
 
 func benchRequest(b *testing.B, body string) *http.Request {
 	req, err := http.NewRequest("POST", "/v1/chat/completions", strings.NewReader(body))
