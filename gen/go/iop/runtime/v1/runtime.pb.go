@@ -290,6 +290,7 @@ type SessionResponse struct {
 	//	*SessionResponse_Cancel
 	//	*SessionResponse_Query
 	//	*SessionResponse_Drain
+	//	*SessionResponse_WorkStreams
 	Message       isSessionResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -395,6 +396,15 @@ func (x *SessionResponse) GetDrain() *EdgeDrain {
 	return nil
 }
 
+func (x *SessionResponse) GetWorkStreams() *WorkStreams {
+	if x != nil {
+		if x, ok := x.Message.(*SessionResponse_WorkStreams); ok {
+			return x.WorkStreams
+		}
+	}
+	return nil
+}
+
 type isSessionResponse_Message interface {
 	isSessionResponse_Message()
 }
@@ -434,6 +444,11 @@ type SessionResponse_Drain struct {
 	Drain *EdgeDrain `protobuf:"bytes,7,opt,name=drain,proto3,oneof"`
 }
 
+type SessionResponse_WorkStreams struct {
+	// How many work streams the node shall keep open.
+	WorkStreams *WorkStreams `protobuf:"bytes,8,opt,name=work_streams,json=workStreams,proto3,oneof"`
+}
+
 func (*SessionResponse_Accepted) isSessionResponse_Message() {}
 
 func (*SessionResponse_Rejected) isSessionResponse_Message() {}
@@ -447,6 +462,8 @@ func (*SessionResponse_Cancel) isSessionResponse_Message() {}
 func (*SessionResponse_Query) isSessionResponse_Message() {}
 
 func (*SessionResponse_Drain) isSessionResponse_Message() {}
+
+func (*SessionResponse_WorkStreams) isSessionResponse_Message() {}
 
 // Register is a node's claim to its id.
 type Register struct {
@@ -843,6 +860,55 @@ func (x *EdgeDrain) GetRetryAfterMs() uint32 {
 	return 0
 }
 
+// WorkStreams says how many work streams the node shall keep open, in use and
+// parked together, instead of the number before. Only the Edge knows which are
+// really free: an answer may be sent and its client still be reading. Before the
+// first such message a node keeps 4 open. The Edge ends surplus streams itself.
+type WorkStreams struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Streams; the node may open fewer if it has a limit of its own.
+	Total         uint32 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkStreams) Reset() {
+	*x = WorkStreams{}
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkStreams) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkStreams) ProtoMessage() {}
+
+func (x *WorkStreams) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkStreams.ProtoReflect.Descriptor instead.
+func (*WorkStreams) Descriptor() ([]byte, []int) {
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WorkStreams) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
 // ProviderSet is every provider of one node.
 type ProviderSet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -854,7 +920,7 @@ type ProviderSet struct {
 
 func (x *ProviderSet) Reset() {
 	*x = ProviderSet{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[8]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +932,7 @@ func (x *ProviderSet) String() string {
 func (*ProviderSet) ProtoMessage() {}
 
 func (x *ProviderSet) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[8]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +945,7 @@ func (x *ProviderSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderSet.ProtoReflect.Descriptor instead.
 func (*ProviderSet) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{8}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ProviderSet) GetProviders() []*Provider {
@@ -916,7 +982,7 @@ type Provider struct {
 
 func (x *Provider) Reset() {
 	*x = Provider{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[9]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +994,7 @@ func (x *Provider) String() string {
 func (*Provider) ProtoMessage() {}
 
 func (x *Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[9]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,7 +1007,7 @@ func (x *Provider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Provider.ProtoReflect.Descriptor instead.
 func (*Provider) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{9}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Provider) GetId() string {
@@ -1030,7 +1096,7 @@ type Simulator struct {
 
 func (x *Simulator) Reset() {
 	*x = Simulator{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[10]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1108,7 @@ func (x *Simulator) String() string {
 func (*Simulator) ProtoMessage() {}
 
 func (x *Simulator) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[10]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1121,7 @@ func (x *Simulator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Simulator.ProtoReflect.Descriptor instead.
 func (*Simulator) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{10}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Simulator) GetTokensPerSecond() float64 {
@@ -1121,7 +1187,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[11]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1199,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[11]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1212,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{11}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Cancel) GetStreamId() uint32 {
@@ -1176,7 +1242,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[12]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1254,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[12]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1267,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{12}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Query) GetStreamId() uint32 {
@@ -1233,7 +1299,7 @@ type QueryResult struct {
 
 func (x *QueryResult) Reset() {
 	*x = QueryResult{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[13]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1311,7 @@ func (x *QueryResult) String() string {
 func (*QueryResult) ProtoMessage() {}
 
 func (x *QueryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[13]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1324,7 @@ func (x *QueryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResult.ProtoReflect.Descriptor instead.
 func (*QueryResult) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{13}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QueryResult) GetStreamId() uint32 {
@@ -1301,7 +1367,7 @@ type WorkResponse struct {
 
 func (x *WorkResponse) Reset() {
 	*x = WorkResponse{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[14]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1379,7 @@ func (x *WorkResponse) String() string {
 func (*WorkResponse) ProtoMessage() {}
 
 func (x *WorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[14]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1392,7 @@ func (x *WorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkResponse.ProtoReflect.Descriptor instead.
 func (*WorkResponse) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{14}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WorkResponse) GetRequestNumber() uint64 {
@@ -1380,7 +1446,7 @@ type RequestBegin struct {
 
 func (x *RequestBegin) Reset() {
 	*x = RequestBegin{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[15]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1458,7 @@ func (x *RequestBegin) String() string {
 func (*RequestBegin) ProtoMessage() {}
 
 func (x *RequestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[15]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1471,7 @@ func (x *RequestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestBegin.ProtoReflect.Descriptor instead.
 func (*RequestBegin) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{15}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RequestBegin) GetProviderId() string {
@@ -1470,7 +1536,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[16]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1548,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[16]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1561,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{16}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Header) GetName() string {
@@ -1532,7 +1598,7 @@ type WorkRequest struct {
 
 func (x *WorkRequest) Reset() {
 	*x = WorkRequest{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[17]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1610,7 @@ func (x *WorkRequest) String() string {
 func (*WorkRequest) ProtoMessage() {}
 
 func (x *WorkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[17]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1623,7 @@ func (x *WorkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkRequest.ProtoReflect.Descriptor instead.
 func (*WorkRequest) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{17}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WorkRequest) GetRequestNumber() uint64 {
@@ -1608,7 +1674,7 @@ type ResponseHead struct {
 
 func (x *ResponseHead) Reset() {
 	*x = ResponseHead{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[18]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1686,7 @@ func (x *ResponseHead) String() string {
 func (*ResponseHead) ProtoMessage() {}
 
 func (x *ResponseHead) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[18]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1699,7 @@ func (x *ResponseHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseHead.ProtoReflect.Descriptor instead.
 func (*ResponseHead) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{18}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResponseHead) GetStatus() uint32 {
@@ -1663,7 +1729,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[19]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1741,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[19]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1754,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{19}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Failure) GetCode() FailureCode {
@@ -1715,7 +1781,7 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\theartbeat\x18\x02 \x01(\v2\x19.iop.runtime.v1.HeartbeatH\x00R\theartbeat\x121\n" +
 	"\x05drain\x18\x03 \x01(\v2\x19.iop.runtime.v1.NodeDrainH\x00R\x05drain\x12@\n" +
 	"\fquery_result\x18\x04 \x01(\v2\x1b.iop.runtime.v1.QueryResultH\x00R\vqueryResultB\x10\n" +
-	"\amessage\x12\x05\xbaH\x02\b\x01\"\x9f\x03\n" +
+	"\amessage\x12\x05\xbaH\x02\b\x01\"\xe1\x03\n" +
 	"\x0fSessionResponse\x126\n" +
 	"\baccepted\x18\x01 \x01(\v2\x18.iop.runtime.v1.AcceptedH\x00R\baccepted\x126\n" +
 	"\brejected\x18\x02 \x01(\v2\x18.iop.runtime.v1.RejectedH\x00R\brejected\x129\n" +
@@ -1723,7 +1789,8 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\tproviders\x18\x04 \x01(\v2\x1b.iop.runtime.v1.ProviderSetH\x00R\tproviders\x120\n" +
 	"\x06cancel\x18\x05 \x01(\v2\x16.iop.runtime.v1.CancelH\x00R\x06cancel\x12-\n" +
 	"\x05query\x18\x06 \x01(\v2\x15.iop.runtime.v1.QueryH\x00R\x05query\x121\n" +
-	"\x05drain\x18\a \x01(\v2\x19.iop.runtime.v1.EdgeDrainH\x00R\x05drainB\x10\n" +
+	"\x05drain\x18\a \x01(\v2\x19.iop.runtime.v1.EdgeDrainH\x00R\x05drain\x12@\n" +
+	"\fwork_streams\x18\b \x01(\v2\x1b.iop.runtime.v1.WorkStreamsH\x00R\vworkStreamsB\x10\n" +
 	"\amessage\x12\x05\xbaH\x02\b\x01\"\xb4\x02\n" +
 	"\bRegister\x122\n" +
 	"\x10protocol_version\x18\x01 \x01(\rB\a\xbaH\x04*\x02(\x01R\x0fprotocolVersion\x12#\n" +
@@ -1754,7 +1821,9 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\tNodeDrain\x12\x19\n" +
 	"\bgrace_ms\x18\x01 \x01(\rR\agraceMs\"1\n" +
 	"\tEdgeDrain\x12$\n" +
-	"\x0eretry_after_ms\x18\x01 \x01(\rR\fretryAfterMs\"P\n" +
+	"\x0eretry_after_ms\x18\x01 \x01(\rR\fretryAfterMs\"#\n" +
+	"\vWorkStreams\x12\x14\n" +
+	"\x05total\x18\x01 \x01(\rR\x05total\"P\n" +
 	"\vProviderSet\x12A\n" +
 	"\tproviders\x18\x01 \x03(\v2\x18.iop.runtime.v1.ProviderB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\tproviders\"\xd8\x02\n" +
 	"\bProvider\x12\x1a\n" +
@@ -1850,7 +1919,7 @@ func file_iop_runtime_v1_runtime_proto_rawDescGZIP() []byte {
 }
 
 var file_iop_runtime_v1_runtime_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_iop_runtime_v1_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_iop_runtime_v1_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_iop_runtime_v1_runtime_proto_goTypes = []any{
 	(RejectReason)(0),       // 0: iop.runtime.v1.RejectReason
 	(FailureCode)(0),        // 1: iop.runtime.v1.FailureCode
@@ -1862,50 +1931,52 @@ var file_iop_runtime_v1_runtime_proto_goTypes = []any{
 	(*Heartbeat)(nil),       // 7: iop.runtime.v1.Heartbeat
 	(*NodeDrain)(nil),       // 8: iop.runtime.v1.NodeDrain
 	(*EdgeDrain)(nil),       // 9: iop.runtime.v1.EdgeDrain
-	(*ProviderSet)(nil),     // 10: iop.runtime.v1.ProviderSet
-	(*Provider)(nil),        // 11: iop.runtime.v1.Provider
-	(*Simulator)(nil),       // 12: iop.runtime.v1.Simulator
-	(*Cancel)(nil),          // 13: iop.runtime.v1.Cancel
-	(*Query)(nil),           // 14: iop.runtime.v1.Query
-	(*QueryResult)(nil),     // 15: iop.runtime.v1.QueryResult
-	(*WorkResponse)(nil),    // 16: iop.runtime.v1.WorkResponse
-	(*RequestBegin)(nil),    // 17: iop.runtime.v1.RequestBegin
-	(*Header)(nil),          // 18: iop.runtime.v1.Header
-	(*WorkRequest)(nil),     // 19: iop.runtime.v1.WorkRequest
-	(*ResponseHead)(nil),    // 20: iop.runtime.v1.ResponseHead
-	(*Failure)(nil),         // 21: iop.runtime.v1.Failure
+	(*WorkStreams)(nil),     // 10: iop.runtime.v1.WorkStreams
+	(*ProviderSet)(nil),     // 11: iop.runtime.v1.ProviderSet
+	(*Provider)(nil),        // 12: iop.runtime.v1.Provider
+	(*Simulator)(nil),       // 13: iop.runtime.v1.Simulator
+	(*Cancel)(nil),          // 14: iop.runtime.v1.Cancel
+	(*Query)(nil),           // 15: iop.runtime.v1.Query
+	(*QueryResult)(nil),     // 16: iop.runtime.v1.QueryResult
+	(*WorkResponse)(nil),    // 17: iop.runtime.v1.WorkResponse
+	(*RequestBegin)(nil),    // 18: iop.runtime.v1.RequestBegin
+	(*Header)(nil),          // 19: iop.runtime.v1.Header
+	(*WorkRequest)(nil),     // 20: iop.runtime.v1.WorkRequest
+	(*ResponseHead)(nil),    // 21: iop.runtime.v1.ResponseHead
+	(*Failure)(nil),         // 22: iop.runtime.v1.Failure
 }
 var file_iop_runtime_v1_runtime_proto_depIdxs = []int32{
 	4,  // 0: iop.runtime.v1.SessionRequest.register:type_name -> iop.runtime.v1.Register
 	7,  // 1: iop.runtime.v1.SessionRequest.heartbeat:type_name -> iop.runtime.v1.Heartbeat
 	8,  // 2: iop.runtime.v1.SessionRequest.drain:type_name -> iop.runtime.v1.NodeDrain
-	15, // 3: iop.runtime.v1.SessionRequest.query_result:type_name -> iop.runtime.v1.QueryResult
+	16, // 3: iop.runtime.v1.SessionRequest.query_result:type_name -> iop.runtime.v1.QueryResult
 	5,  // 4: iop.runtime.v1.SessionResponse.accepted:type_name -> iop.runtime.v1.Accepted
 	6,  // 5: iop.runtime.v1.SessionResponse.rejected:type_name -> iop.runtime.v1.Rejected
 	7,  // 6: iop.runtime.v1.SessionResponse.heartbeat:type_name -> iop.runtime.v1.Heartbeat
-	10, // 7: iop.runtime.v1.SessionResponse.providers:type_name -> iop.runtime.v1.ProviderSet
-	13, // 8: iop.runtime.v1.SessionResponse.cancel:type_name -> iop.runtime.v1.Cancel
-	14, // 9: iop.runtime.v1.SessionResponse.query:type_name -> iop.runtime.v1.Query
+	11, // 7: iop.runtime.v1.SessionResponse.providers:type_name -> iop.runtime.v1.ProviderSet
+	14, // 8: iop.runtime.v1.SessionResponse.cancel:type_name -> iop.runtime.v1.Cancel
+	15, // 9: iop.runtime.v1.SessionResponse.query:type_name -> iop.runtime.v1.Query
 	9,  // 10: iop.runtime.v1.SessionResponse.drain:type_name -> iop.runtime.v1.EdgeDrain
-	10, // 11: iop.runtime.v1.Accepted.providers:type_name -> iop.runtime.v1.ProviderSet
-	0,  // 12: iop.runtime.v1.Rejected.reason:type_name -> iop.runtime.v1.RejectReason
-	11, // 13: iop.runtime.v1.ProviderSet.providers:type_name -> iop.runtime.v1.Provider
-	12, // 14: iop.runtime.v1.Provider.simulator:type_name -> iop.runtime.v1.Simulator
-	17, // 15: iop.runtime.v1.WorkResponse.begin:type_name -> iop.runtime.v1.RequestBegin
-	18, // 16: iop.runtime.v1.RequestBegin.headers:type_name -> iop.runtime.v1.Header
-	20, // 17: iop.runtime.v1.WorkRequest.head:type_name -> iop.runtime.v1.ResponseHead
-	21, // 18: iop.runtime.v1.WorkRequest.failure:type_name -> iop.runtime.v1.Failure
-	18, // 19: iop.runtime.v1.ResponseHead.headers:type_name -> iop.runtime.v1.Header
-	1,  // 20: iop.runtime.v1.Failure.code:type_name -> iop.runtime.v1.FailureCode
-	2,  // 21: iop.runtime.v1.NodeLinkService.Session:input_type -> iop.runtime.v1.SessionRequest
-	19, // 22: iop.runtime.v1.NodeLinkService.Work:input_type -> iop.runtime.v1.WorkRequest
-	3,  // 23: iop.runtime.v1.NodeLinkService.Session:output_type -> iop.runtime.v1.SessionResponse
-	16, // 24: iop.runtime.v1.NodeLinkService.Work:output_type -> iop.runtime.v1.WorkResponse
-	23, // [23:25] is the sub-list for method output_type
-	21, // [21:23] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	10, // 11: iop.runtime.v1.SessionResponse.work_streams:type_name -> iop.runtime.v1.WorkStreams
+	11, // 12: iop.runtime.v1.Accepted.providers:type_name -> iop.runtime.v1.ProviderSet
+	0,  // 13: iop.runtime.v1.Rejected.reason:type_name -> iop.runtime.v1.RejectReason
+	12, // 14: iop.runtime.v1.ProviderSet.providers:type_name -> iop.runtime.v1.Provider
+	13, // 15: iop.runtime.v1.Provider.simulator:type_name -> iop.runtime.v1.Simulator
+	18, // 16: iop.runtime.v1.WorkResponse.begin:type_name -> iop.runtime.v1.RequestBegin
+	19, // 17: iop.runtime.v1.RequestBegin.headers:type_name -> iop.runtime.v1.Header
+	21, // 18: iop.runtime.v1.WorkRequest.head:type_name -> iop.runtime.v1.ResponseHead
+	22, // 19: iop.runtime.v1.WorkRequest.failure:type_name -> iop.runtime.v1.Failure
+	19, // 20: iop.runtime.v1.ResponseHead.headers:type_name -> iop.runtime.v1.Header
+	1,  // 21: iop.runtime.v1.Failure.code:type_name -> iop.runtime.v1.FailureCode
+	2,  // 22: iop.runtime.v1.NodeLinkService.Session:input_type -> iop.runtime.v1.SessionRequest
+	20, // 23: iop.runtime.v1.NodeLinkService.Work:input_type -> iop.runtime.v1.WorkRequest
+	3,  // 24: iop.runtime.v1.NodeLinkService.Session:output_type -> iop.runtime.v1.SessionResponse
+	17, // 25: iop.runtime.v1.NodeLinkService.Work:output_type -> iop.runtime.v1.WorkResponse
+	24, // [24:26] is the sub-list for method output_type
+	22, // [22:24] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_iop_runtime_v1_runtime_proto_init() }
@@ -1927,6 +1998,7 @@ func file_iop_runtime_v1_runtime_proto_init() {
 		(*SessionResponse_Cancel)(nil),
 		(*SessionResponse_Query)(nil),
 		(*SessionResponse_Drain)(nil),
+		(*SessionResponse_WorkStreams)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1934,7 +2006,7 @@ func file_iop_runtime_v1_runtime_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_runtime_v1_runtime_proto_rawDesc), len(file_iop_runtime_v1_runtime_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file iop/runtime/v1/runtime.proto.
  */
 export const file_iop_runtime_v1_runtime: GenFile = /*@__PURE__*/
-  fileDesc("Chxpb3AvcnVudGltZS92MS9ydW50aW1lLnByb3RvEg5pb3AucnVudGltZS52MSLhAQoOU2Vzc2lvblJlcXVlc3QSLAoIcmVnaXN0ZXIYASABKAsyGC5pb3AucnVudGltZS52MS5SZWdpc3RlckgAEi4KCWhlYXJ0YmVhdBgCIAEoCzIZLmlvcC5ydW50aW1lLnYxLkhlYXJ0YmVhdEgAEioKBWRyYWluGAMgASgLMhkuaW9wLnJ1bnRpbWUudjEuTm9kZURyYWluSAASMwoMcXVlcnlfcmVzdWx0GAQgASgLMhsuaW9wLnJ1bnRpbWUudjEuUXVlcnlSZXN1bHRIAEIQCgdtZXNzYWdlEgW6SAIIASLfAgoPU2Vzc2lvblJlc3BvbnNlEiwKCGFjY2VwdGVkGAEgASgLMhguaW9wLnJ1bnRpbWUudjEuQWNjZXB0ZWRIABIsCghyZWplY3RlZBgCIAEoCzIYLmlvcC5ydW50aW1lLnYxLlJlamVjdGVkSAASLgoJaGVhcnRiZWF0GAMgASgLMhkuaW9wLnJ1bnRpbWUudjEuSGVhcnRiZWF0SAASMAoJcHJvdmlkZXJzGAQgASgLMhsuaW9wLnJ1bnRpbWUudjEuUHJvdmlkZXJTZXRIABIoCgZjYW5jZWwYBSABKAsyFi5pb3AucnVudGltZS52MS5DYW5jZWxIABImCgVxdWVyeRgGIAEoCzIVLmlvcC5ydW50aW1lLnYxLlF1ZXJ5SAASKgoFZHJhaW4YByABKAsyGS5pb3AucnVudGltZS52MS5FZGdlRHJhaW5IAEIQCgdtZXNzYWdlEgW6SAIIASLlAQoIUmVnaXN0ZXISIQoQcHJvdG9jb2xfdmVyc2lvbhgBIAEoDUIHukgEKgIoARIbCgdub2RlX2lkGAIgASgJQgq6SAdyBRABGIABEh8KC2luc3RhbmNlX2lkGAMgASgJQgq6SAdyBRAIGIABEiIKEHNvZnR3YXJlX3ZlcnNpb24YBCABKAlCCLpIBXIDGIABEhMKAm9zGAUgASgJQge6SARyAhggEhUKBGFyY2gYBiABKAlCB7pIBHICGCASKAoOcHJvdmlkZXJfdHlwZXMYByADKAlCELpIDZIBChBAIgZyBBABGEAiswIKCEFjY2VwdGVkEiQKEGdlbmVyYXRpb25fdG9rZW4YASABKAlCCoABAbpIBHICEBASIQoQcHJvdG9jb2xfdmVyc2lvbhgCIAEoDUIHukgEKgIoARImChVoZWFydGJlYXRfaW50ZXJ2YWxfbXMYAyABKA1CB7pIBCoCKAESJQoUaGVhcnRiZWF0X3RpbWVvdXRfbXMYBCABKA1CB7pIBCoCKAESNgoJcHJvdmlkZXJzGAUgASgLMhsuaW9wLnJ1bnRpbWUudjEuUHJvdmlkZXJTZXRCBrpIA8gBARIZCgdlZGdlX2lkGAYgASgJQgi6SAVyAxiAARIiChBzb2Z0d2FyZV92ZXJzaW9uGAcgASgJQgi6SAVyAxiAARIYChBib2R5X2xpbWl0X2J5dGVzGAggASgEIlMKCFJlamVjdGVkEiwKBnJlYXNvbhgBIAEoDjIcLmlvcC5ydW50aW1lLnYxLlJlamVjdFJlYXNvbhIZCgdtZXNzYWdlGAIgASgJQgi6SAVyAxiACCILCglIZWFydGJlYXQiHQoJTm9kZURyYWluEhAKCGdyYWNlX21zGAEgASgNIiMKCUVkZ2VEcmFpbhIWCg5yZXRyeV9hZnRlcl9tcxgBIAEoDSJFCgtQcm92aWRlclNldBI2Cglwcm92aWRlcnMYASADKAsyGC5pb3AucnVudGltZS52MS5Qcm92aWRlckIJukgGkgEDEIAIIvsBCghQcm92aWRlchIWCgJpZBgBIAEoCUIKukgHcgUQARiAARIXCgR0eXBlGAIgASgJQgm6SAZyBBABGEASGgoIYmFzZV91cmwYAyABKAlCCLpIBXIDGIAQEhAKCGNhcGFjaXR5GAQgASgNEhcKBmNhbmNlbBgFIAEoCUIHukgEcgIYEBIXCg9jYW5jZWxfZ3JhY2VfbXMYBiABKA0SFAoMZ2F0ZV93YWl0X21zGAcgASgNEiwKCXNpbXVsYXRvchgIIAEoCzIZLmlvcC5ydW50aW1lLnYxLlNpbXVsYXRvchIaChJyZXF1ZXN0X3RpbWVvdXRfbXMYCSABKA0iygEKCVNpbXVsYXRvchIrChF0b2tlbnNfcGVyX3NlY29uZBgBIAEoAUIQukgNEgtAASkAAAAAAAAAABIWCg5maXJzdF90b2tlbl9tcxgCIAEoDRIWCg5jb250ZXh0X3Rva2VucxgDIAEoDRIVCg1hbnN3ZXJfdG9rZW5zGAQgASgNEhIKCmZhaWxfZXZlcnkYBSABKA0SGgoJZmFpbF9tb2RlGAYgASgJQge6SARyAhgQEhkKBm1vZGVscxgHIAMoCUIJukgGkgEDEIAIIjMKBkNhbmNlbBIRCglzdHJlYW1faWQYASABKA0SFgoOcmVxdWVzdF9udW1iZXIYAiABKAQiMgoFUXVlcnkSEQoJc3RyZWFtX2lkGAEgASgNEhYKDnJlcXVlc3RfbnVtYmVyGAIgASgEIkYKC1F1ZXJ5UmVzdWx0EhEKCXN0cmVhbV9pZBgBIAEoDRIWCg5yZXF1ZXN0X251bWJlchgCIAEoBBIMCgRzZWVuGAMgASgIIm4KDFdvcmtSZXNwb25zZRIWCg5yZXF1ZXN0X251bWJlchgBIAEoBBIrCgViZWdpbhgCIAEoCzIcLmlvcC5ydW50aW1lLnYxLlJlcXVlc3RCZWdpbhIMCgRib2R5GAMgASgMEgsKA2VuZBgEIAEoCCK5AQoMUmVxdWVzdEJlZ2luEhMKC3Byb3ZpZGVyX2lkGAEgASgJEgwKBHBhdGgYAiABKAkSFgoOY29udGVudF9sZW5ndGgYAyABKAQSJwoHaGVhZGVycxgEIAMoCzIWLmlvcC5ydW50aW1lLnYxLkhlYWRlchIXCg9pZGxlX3RpbWVvdXRfbXMYBSABKA0SEgoKcmVxdWVzdF9pZBgGIAEoCRIYChB0b3RhbF90aW1lb3V0X21zGAcgASgNIiUKBkhlYWRlchIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgJIpYBCgtXb3JrUmVxdWVzdBIWCg5yZXF1ZXN0X251bWJlchgBIAEoBBIqCgRoZWFkGAIgASgLMhwuaW9wLnJ1bnRpbWUudjEuUmVzcG9uc2VIZWFkEgwKBGJvZHkYAyABKAwSCwoDZW5kGAQgASgIEigKB2ZhaWx1cmUYBSABKAsyFy5pb3AucnVudGltZS52MS5GYWlsdXJlIkcKDFJlc3BvbnNlSGVhZBIOCgZzdGF0dXMYASABKA0SJwoHaGVhZGVycxgCIAMoCzIWLmlvcC5ydW50aW1lLnYxLkhlYWRlciJFCgdGYWlsdXJlEikKBGNvZGUYASABKA4yGy5pb3AucnVudGltZS52MS5GYWlsdXJlQ29kZRIPCgdtZXNzYWdlGAIgASgJKs4BCgxSZWplY3RSZWFzb24SHQoZUkVKRUNUX1JFQVNPTl9VTlNQRUNJRklFRBAAEiAKHFJFSkVDVF9SRUFTT05fQkFEX0NSRURFTlRJQUwQARIeChpSRUpFQ1RfUkVBU09OX1VOS05PV05fTk9ERRACEiEKHVJFSkVDVF9SRUFTT05fRFVQTElDQVRFX09XTkVSEAMSHgoaUkVKRUNUX1JFQVNPTl9WRVJTSU9OX1NLRVcQBBIaChZSRUpFQ1RfUkVBU09OX0RSQUlOSU5HEAUq+AEKC0ZhaWx1cmVDb2RlEhwKGEZBSUxVUkVfQ09ERV9VTlNQRUNJRklFRBAAEh0KGUZBSUxVUkVfQ09ERV9ORVZFUl9PUEVORUQQARIeChpGQUlMVVJFX0NPREVfUFJPVklERVJfQlVTWRACEiUKIUZBSUxVUkVfQ09ERV9QUk9WSURFUl9VTlJFQUNIQUJMRRADEiYKIkZBSUxVUkVfQ09ERV9QUk9WSURFUl9ESVNDT05ORUNURUQQBBIhCh1GQUlMVVJFX0NPREVfUFJPVklERVJfVElNRU9VVBAFEhoKFkZBSUxVUkVfQ09ERV9DQU5DRUxMRUQQBjKoAQoPTm9kZUxpbmtTZXJ2aWNlEk4KB1Nlc3Npb24SHi5pb3AucnVudGltZS52MS5TZXNzaW9uUmVxdWVzdBofLmlvcC5ydW50aW1lLnYxLlNlc3Npb25SZXNwb25zZSgBMAESRQoEV29yaxIbLmlvcC5ydW50aW1lLnYxLldvcmtSZXF1ZXN0GhwuaW9wLnJ1bnRpbWUudjEuV29ya1Jlc3BvbnNlKAEwAUI4WjZnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvcnVudGltZS92MTtydW50aW1ldjFiBnByb3RvMw", [file_buf_validate_validate]);
+  fileDesc("Chxpb3AvcnVudGltZS92MS9ydW50aW1lLnByb3RvEg5pb3AucnVudGltZS52MSLhAQoOU2Vzc2lvblJlcXVlc3QSLAoIcmVnaXN0ZXIYASABKAsyGC5pb3AucnVudGltZS52MS5SZWdpc3RlckgAEi4KCWhlYXJ0YmVhdBgCIAEoCzIZLmlvcC5ydW50aW1lLnYxLkhlYXJ0YmVhdEgAEioKBWRyYWluGAMgASgLMhkuaW9wLnJ1bnRpbWUudjEuTm9kZURyYWluSAASMwoMcXVlcnlfcmVzdWx0GAQgASgLMhsuaW9wLnJ1bnRpbWUudjEuUXVlcnlSZXN1bHRIAEIQCgdtZXNzYWdlEgW6SAIIASKUAwoPU2Vzc2lvblJlc3BvbnNlEiwKCGFjY2VwdGVkGAEgASgLMhguaW9wLnJ1bnRpbWUudjEuQWNjZXB0ZWRIABIsCghyZWplY3RlZBgCIAEoCzIYLmlvcC5ydW50aW1lLnYxLlJlamVjdGVkSAASLgoJaGVhcnRiZWF0GAMgASgLMhkuaW9wLnJ1bnRpbWUudjEuSGVhcnRiZWF0SAASMAoJcHJvdmlkZXJzGAQgASgLMhsuaW9wLnJ1bnRpbWUudjEuUHJvdmlkZXJTZXRIABIoCgZjYW5jZWwYBSABKAsyFi5pb3AucnVudGltZS52MS5DYW5jZWxIABImCgVxdWVyeRgGIAEoCzIVLmlvcC5ydW50aW1lLnYxLlF1ZXJ5SAASKgoFZHJhaW4YByABKAsyGS5pb3AucnVudGltZS52MS5FZGdlRHJhaW5IABIzCgx3b3JrX3N0cmVhbXMYCCABKAsyGy5pb3AucnVudGltZS52MS5Xb3JrU3RyZWFtc0gAQhAKB21lc3NhZ2USBbpIAggBIuUBCghSZWdpc3RlchIhChBwcm90b2NvbF92ZXJzaW9uGAEgASgNQge6SAQqAigBEhsKB25vZGVfaWQYAiABKAlCCrpIB3IFEAEYgAESHwoLaW5zdGFuY2VfaWQYAyABKAlCCrpIB3IFEAgYgAESIgoQc29mdHdhcmVfdmVyc2lvbhgEIAEoCUIIukgFcgMYgAESEwoCb3MYBSABKAlCB7pIBHICGCASFQoEYXJjaBgGIAEoCUIHukgEcgIYIBIoCg5wcm92aWRlcl90eXBlcxgHIAMoCUIQukgNkgEKEEAiBnIEEAEYQCKzAgoIQWNjZXB0ZWQSJAoQZ2VuZXJhdGlvbl90b2tlbhgBIAEoCUIKgAEBukgEcgIQEBIhChBwcm90b2NvbF92ZXJzaW9uGAIgASgNQge6SAQqAigBEiYKFWhlYXJ0YmVhdF9pbnRlcnZhbF9tcxgDIAEoDUIHukgEKgIoARIlChRoZWFydGJlYXRfdGltZW91dF9tcxgEIAEoDUIHukgEKgIoARI2Cglwcm92aWRlcnMYBSABKAsyGy5pb3AucnVudGltZS52MS5Qcm92aWRlclNldEIGukgDyAEBEhkKB2VkZ2VfaWQYBiABKAlCCLpIBXIDGIABEiIKEHNvZnR3YXJlX3ZlcnNpb24YByABKAlCCLpIBXIDGIABEhgKEGJvZHlfbGltaXRfYnl0ZXMYCCABKAQiUwoIUmVqZWN0ZWQSLAoGcmVhc29uGAEgASgOMhwuaW9wLnJ1bnRpbWUudjEuUmVqZWN0UmVhc29uEhkKB21lc3NhZ2UYAiABKAlCCLpIBXIDGIAIIgsKCUhlYXJ0YmVhdCIdCglOb2RlRHJhaW4SEAoIZ3JhY2VfbXMYASABKA0iIwoJRWRnZURyYWluEhYKDnJldHJ5X2FmdGVyX21zGAEgASgNIhwKC1dvcmtTdHJlYW1zEg0KBXRvdGFsGAEgASgNIkUKC1Byb3ZpZGVyU2V0EjYKCXByb3ZpZGVycxgBIAMoCzIYLmlvcC5ydW50aW1lLnYxLlByb3ZpZGVyQgm6SAaSAQMQgAgi+wEKCFByb3ZpZGVyEhYKAmlkGAEgASgJQgq6SAdyBRABGIABEhcKBHR5cGUYAiABKAlCCbpIBnIEEAEYQBIaCghiYXNlX3VybBgDIAEoCUIIukgFcgMYgBASEAoIY2FwYWNpdHkYBCABKA0SFwoGY2FuY2VsGAUgASgJQge6SARyAhgQEhcKD2NhbmNlbF9ncmFjZV9tcxgGIAEoDRIUCgxnYXRlX3dhaXRfbXMYByABKA0SLAoJc2ltdWxhdG9yGAggASgLMhkuaW9wLnJ1bnRpbWUudjEuU2ltdWxhdG9yEhoKEnJlcXVlc3RfdGltZW91dF9tcxgJIAEoDSLKAQoJU2ltdWxhdG9yEisKEXRva2Vuc19wZXJfc2Vjb25kGAEgASgBQhC6SA0SC0ABKQAAAAAAAAAAEhYKDmZpcnN0X3Rva2VuX21zGAIgASgNEhYKDmNvbnRleHRfdG9rZW5zGAMgASgNEhUKDWFuc3dlcl90b2tlbnMYBCABKA0SEgoKZmFpbF9ldmVyeRgFIAEoDRIaCglmYWlsX21vZGUYBiABKAlCB7pIBHICGBASGQoGbW9kZWxzGAcgAygJQgm6SAaSAQMQgAgiMwoGQ2FuY2VsEhEKCXN0cmVhbV9pZBgBIAEoDRIWCg5yZXF1ZXN0X251bWJlchgCIAEoBCIyCgVRdWVyeRIRCglzdHJlYW1faWQYASABKA0SFgoOcmVxdWVzdF9udW1iZXIYAiABKAQiRgoLUXVlcnlSZXN1bHQSEQoJc3RyZWFtX2lkGAEgASgNEhYKDnJlcXVlc3RfbnVtYmVyGAIgASgEEgwKBHNlZW4YAyABKAgibgoMV29ya1Jlc3BvbnNlEhYKDnJlcXVlc3RfbnVtYmVyGAEgASgEEisKBWJlZ2luGAIgASgLMhwuaW9wLnJ1bnRpbWUudjEuUmVxdWVzdEJlZ2luEgwKBGJvZHkYAyABKAwSCwoDZW5kGAQgASgIIrkBCgxSZXF1ZXN0QmVnaW4SEwoLcHJvdmlkZXJfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIWCg5jb250ZW50X2xlbmd0aBgDIAEoBBInCgdoZWFkZXJzGAQgAygLMhYuaW9wLnJ1bnRpbWUudjEuSGVhZGVyEhcKD2lkbGVfdGltZW91dF9tcxgFIAEoDRISCgpyZXF1ZXN0X2lkGAYgASgJEhgKEHRvdGFsX3RpbWVvdXRfbXMYByABKA0iJQoGSGVhZGVyEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkilgEKC1dvcmtSZXF1ZXN0EhYKDnJlcXVlc3RfbnVtYmVyGAEgASgEEioKBGhlYWQYAiABKAsyHC5pb3AucnVudGltZS52MS5SZXNwb25zZUhlYWQSDAoEYm9keRgDIAEoDBILCgNlbmQYBCABKAgSKAoHZmFpbHVyZRgFIAEoCzIXLmlvcC5ydW50aW1lLnYxLkZhaWx1cmUiRwoMUmVzcG9uc2VIZWFkEg4KBnN0YXR1cxgBIAEoDRInCgdoZWFkZXJzGAIgAygLMhYuaW9wLnJ1bnRpbWUudjEuSGVhZGVyIkUKB0ZhaWx1cmUSKQoEY29kZRgBIAEoDjIbLmlvcC5ydW50aW1lLnYxLkZhaWx1cmVDb2RlEg8KB21lc3NhZ2UYAiABKAkqzgEKDFJlamVjdFJlYXNvbhIdChlSRUpFQ1RfUkVBU09OX1VOU1BFQ0lGSUVEEAASIAocUkVKRUNUX1JFQVNPTl9CQURfQ1JFREVOVElBTBABEh4KGlJFSkVDVF9SRUFTT05fVU5LTk9XTl9OT0RFEAISIQodUkVKRUNUX1JFQVNPTl9EVVBMSUNBVEVfT1dORVIQAxIeChpSRUpFQ1RfUkVBU09OX1ZFUlNJT05fU0tFVxAEEhoKFlJFSkVDVF9SRUFTT05fRFJBSU5JTkcQBSr4AQoLRmFpbHVyZUNvZGUSHAoYRkFJTFVSRV9DT0RFX1VOU1BFQ0lGSUVEEAASHQoZRkFJTFVSRV9DT0RFX05FVkVSX09QRU5FRBABEh4KGkZBSUxVUkVfQ09ERV9QUk9WSURFUl9CVVNZEAISJQohRkFJTFVSRV9DT0RFX1BST1ZJREVSX1VOUkVBQ0hBQkxFEAMSJgoiRkFJTFVSRV9DT0RFX1BST1ZJREVSX0RJU0NPTk5FQ1RFRBAEEiEKHUZBSUxVUkVfQ09ERV9QUk9WSURFUl9USU1FT1VUEAUSGgoWRkFJTFVSRV9DT0RFX0NBTkNFTExFRBAGMqgBCg9Ob2RlTGlua1NlcnZpY2USTgoHU2Vzc2lvbhIeLmlvcC5ydW50aW1lLnYxLlNlc3Npb25SZXF1ZXN0Gh8uaW9wLnJ1bnRpbWUudjEuU2Vzc2lvblJlc3BvbnNlKAEwARJFCgRXb3JrEhsuaW9wLnJ1bnRpbWUudjEuV29ya1JlcXVlc3QaHC5pb3AucnVudGltZS52MS5Xb3JrUmVzcG9uc2UoATABQjhaNmdpdGh1Yi5jb20vaW9wLWRldi9pb3AvZ2VuL2dvL2lvcC9ydW50aW1lL3YxO3J1bnRpbWV2MWIGcHJvdG8z", [file_buf_validate_validate]);
 
 /**
  * SessionRequest is one message from a node to its Edge.
@@ -133,6 +133,14 @@ export type SessionResponse = Message<"iop.runtime.v1.SessionResponse"> & {
      */
     value: EdgeDrain;
     case: "drain";
+  } | {
+    /**
+     * How many work streams the node shall keep open.
+     *
+     * @generated from field: iop.runtime.v1.WorkStreams work_streams = 8;
+     */
+    value: WorkStreams;
+    case: "workStreams";
   } | { case: undefined; value?: undefined };
 };
 
@@ -364,6 +372,30 @@ export const EdgeDrainSchema: GenMessage<EdgeDrain> = /*@__PURE__*/
   messageDesc(file_iop_runtime_v1_runtime, 7);
 
 /**
+ * WorkStreams says how many work streams the node shall keep open, in use and
+ * parked together, instead of the number before. Only the Edge knows which are
+ * really free: an answer may be sent and its client still be reading. Before the
+ * first such message a node keeps 4 open. The Edge ends surplus streams itself.
+ *
+ * @generated from message iop.runtime.v1.WorkStreams
+ */
+export type WorkStreams = Message<"iop.runtime.v1.WorkStreams"> & {
+  /**
+   * Streams; the node may open fewer if it has a limit of its own.
+   *
+   * @generated from field: uint32 total = 1;
+   */
+  total: number;
+};
+
+/**
+ * Describes the message iop.runtime.v1.WorkStreams.
+ * Use `create(WorkStreamsSchema)` to create a new message.
+ */
+export const WorkStreamsSchema: GenMessage<WorkStreams> = /*@__PURE__*/
+  messageDesc(file_iop_runtime_v1_runtime, 8);
+
+/**
  * ProviderSet is every provider of one node.
  *
  * @generated from message iop.runtime.v1.ProviderSet
@@ -382,7 +414,7 @@ export type ProviderSet = Message<"iop.runtime.v1.ProviderSet"> & {
  * Use `create(ProviderSetSchema)` to create a new message.
  */
 export const ProviderSetSchema: GenMessage<ProviderSet> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 8);
+  messageDesc(file_iop_runtime_v1_runtime, 9);
 
 /**
  * Provider is what a node needs to know of one of its providers.
@@ -459,7 +491,7 @@ export type Provider = Message<"iop.runtime.v1.Provider"> & {
  * Use `create(ProviderSchema)` to create a new message.
  */
 export const ProviderSchema: GenMessage<Provider> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 9);
+  messageDesc(file_iop_runtime_v1_runtime, 10);
 
 /**
  * Simulator sets how a simulator answers.
@@ -522,7 +554,7 @@ export type Simulator = Message<"iop.runtime.v1.Simulator"> & {
  * Use `create(SimulatorSchema)` to create a new message.
  */
 export const SimulatorSchema: GenMessage<Simulator> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 10);
+  messageDesc(file_iop_runtime_v1_runtime, 11);
 
 /**
  * Cancel ends one request on a work stream. It may overtake the request, which
@@ -551,7 +583,7 @@ export type Cancel = Message<"iop.runtime.v1.Cancel"> & {
  * Use `create(CancelSchema)` to create a new message.
  */
 export const CancelSchema: GenMessage<Cancel> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 11);
+  messageDesc(file_iop_runtime_v1_runtime, 12);
 
 /**
  * Query asks whether the node has seen a request.
@@ -579,7 +611,7 @@ export type Query = Message<"iop.runtime.v1.Query"> & {
  * Use `create(QuerySchema)` to create a new message.
  */
 export const QuerySchema: GenMessage<Query> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 12);
+  messageDesc(file_iop_runtime_v1_runtime, 13);
 
 /**
  * QueryResult answers Query.
@@ -614,7 +646,7 @@ export type QueryResult = Message<"iop.runtime.v1.QueryResult"> & {
  * Use `create(QueryResultSchema)` to create a new message.
  */
 export const QueryResultSchema: GenMessage<QueryResult> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 13);
+  messageDesc(file_iop_runtime_v1_runtime, 14);
 
 /**
  * WorkResponse is one frame of a request, from the Edge to a node. The frames
@@ -658,7 +690,7 @@ export type WorkResponse = Message<"iop.runtime.v1.WorkResponse"> & {
  * Use `create(WorkResponseSchema)` to create a new message.
  */
 export const WorkResponseSchema: GenMessage<WorkResponse> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 14);
+  messageDesc(file_iop_runtime_v1_runtime, 15);
 
 /**
  * RequestBegin starts one request on a provider.
@@ -721,7 +753,7 @@ export type RequestBegin = Message<"iop.runtime.v1.RequestBegin"> & {
  * Use `create(RequestBeginSchema)` to create a new message.
  */
 export const RequestBeginSchema: GenMessage<RequestBegin> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 15);
+  messageDesc(file_iop_runtime_v1_runtime, 16);
 
 /**
  * Header is one header field.
@@ -749,7 +781,7 @@ export type Header = Message<"iop.runtime.v1.Header"> & {
  * Use `create(HeaderSchema)` to create a new message.
  */
 export const HeaderSchema: GenMessage<Header> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 16);
+  messageDesc(file_iop_runtime_v1_runtime, 17);
 
 /**
  * WorkRequest is one frame of an answer, from a node to the Edge. The first
@@ -799,7 +831,7 @@ export type WorkRequest = Message<"iop.runtime.v1.WorkRequest"> & {
  * Use `create(WorkRequestSchema)` to create a new message.
  */
 export const WorkRequestSchema: GenMessage<WorkRequest> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 17);
+  messageDesc(file_iop_runtime_v1_runtime, 18);
 
 /**
  * ResponseHead is the head of a provider's answer.
@@ -827,7 +859,7 @@ export type ResponseHead = Message<"iop.runtime.v1.ResponseHead"> & {
  * Use `create(ResponseHeadSchema)` to create a new message.
  */
 export const ResponseHeadSchema: GenMessage<ResponseHead> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 18);
+  messageDesc(file_iop_runtime_v1_runtime, 19);
 
 /**
  * Failure ends a request without a whole answer.
@@ -855,7 +887,7 @@ export type Failure = Message<"iop.runtime.v1.Failure"> & {
  * Use `create(FailureSchema)` to create a new message.
  */
 export const FailureSchema: GenMessage<Failure> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 19);
+  messageDesc(file_iop_runtime_v1_runtime, 20);
 
 /**
  * RejectReason says why a registration is refused. Only BAD_CREDENTIAL is
