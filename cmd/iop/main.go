@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/spf13/cobra"
 )
 
@@ -17,9 +18,10 @@ var (
 )
 
 func main() {
-	// A second signal ends the process at once: the handler is gone by then.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	go stopOn(signals, clockwork.NewRealClock(), cancel, os.Exit)
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -159,7 +159,7 @@ func TestU1_ThePrintedCurlLineStreamsFromTheSimulator(t *testing.T) {
 	needCurl(t)
 	p := start(t, "--simulator", "--listen", "127.0.0.1:0")
 	require.LessOrEqual(t, len(p.lines), 12, p.text())
-	require.Contains(t, p.text(), "simulator (built in; as asked)")
+	require.Contains(t, p.text(), "simulator (built in, as asked)")
 	require.NotContains(t, p.text(), "taken")
 
 	sse := p.paste()

@@ -73,7 +73,7 @@ func (b *Banner) found() []string {
 			if b.Searched {
 				why = "no inference server found here"
 			}
-			lines = append(lines, fmt.Sprintf("  simulator (built in; %s): canned answers, no real model", why))
+			lines = append(lines, fmt.Sprintf("  simulator (built in, %s): made-up answers, no real model", why))
 			continue
 		}
 		line := fmt.Sprintf("  %s %s: %s, %d at a time", p.ID, p.Server.Address, count(len(p.Server.Models), "model"), p.Capacity)
