@@ -4,7 +4,6 @@ package engines
 
 import (
 	"context"
-	"net/http/httptrace"
 	"testing"
 	"time"
 
@@ -39,7 +38,7 @@ func requireBrokenOff(t *testing.T, lib library, prompt string) {
 	require.False(t, e.ClientClosed.IsZero(), "the node must end the connection, not wait for the answer")
 	t.Logf("from the node's close to the engine's end: %v", e.End.Sub(e.ClientClosed))
 	assert.Less(t, e.End.Sub(e.ClientClosed), grace)
-	require.Eventually(t, running.engine.idle, soon, tick, "the engine's own count goes back to none")
+	requireIdle(t)
 
 	next := marked(t, 97)
 	a, err := lib.ask(ctx, running.viaIOP(), call{Model: modelFast, Prompt: next})
@@ -92,24 +91,18 @@ func TestAbortWhileQueued(t *testing.T) {
 	require.Eventually(t, func() bool { return len(exchanges(holder)) == 1 }, soon, tick, "the holder reaches the engine")
 
 	waiter := marked(t, 801)
-	written := make(chan struct{})
-	waiterCtx, giveUp := context.WithCancel(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteRequest: func(httptrace.WroteRequestInfo) { close(written) },
-	}))
+	waiterCtx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	waited := make(chan error, 1)
 	go func() {
 		_, err := lib.ask(waiterCtx, running.viaIOP(), call{Model: modelFast, Prompt: waiter})
 		waited <- err
 	}()
-	<-written
-	select {
-	case err := <-waited:
-		require.Fail(t, "the call has to wait", "it ended: %v", err)
-	default:
-	}
+	require.Eventually(t, func() bool { return snapshot(t).GetQueueTotal() == 1 }, soon, tick, "the second call waits")
 	giveUp()
 	require.ErrorIs(t, <-waited, context.Canceled)
+	require.Eventually(t, func() bool { return snapshot(t).GetQueueTotal() == 0 }, soon, tick, "its place is given up")
+	require.Equal(t, uint32(1), snapshot(t).GetInFlightTotal(), "the holder goes on")
 
 	endHolder()
 	require.ErrorIs(t, <-held, context.Canceled)

@@ -106,19 +106,23 @@ func (g openaiGo) askAll(ctx context.Context, at endpoint, calls []call) ([]answ
 	return answers, errors.Join(errs...)
 }
 
-func (g openaiGo) refused(ctx context.Context, at endpoint, c call) (refusal, error) {
-	a, err := g.ask(ctx, at, c)
-	if err == nil {
-		return refusal{}, fmt.Errorf("the call was answered with %q, not refused", a.Text)
+func (g openaiGo) refused(ctx context.Context, at endpoint, calls []call) ([]refusal, error) {
+	var all []refusal
+	for _, c := range calls {
+		a, err := g.ask(ctx, at, c)
+		if err == nil {
+			return nil, fmt.Errorf("the call for %s was answered with %q, not refused", c.Model, a.Text)
+		}
+		var e *openai.Error
+		if !errors.As(err, &e) {
+			return nil, fmt.Errorf("the call for %s failed without an API error: %w", c.Model, err)
+		}
+		all = append(all, refusal{
+			Kind: fmt.Sprintf("%T", e), Status: e.StatusCode, Code: e.Code, Type: e.Type, Message: e.Message,
+			RequestID: e.Response.Header.Get("X-Request-Id"),
+		})
 	}
-	var e *openai.Error
-	if !errors.As(err, &e) {
-		return refusal{}, fmt.Errorf("the call failed without an API error: %w", err)
-	}
-	return refusal{
-		Kind: fmt.Sprintf("%T", e), Status: e.StatusCode, Code: e.Code, Type: e.Type, Message: e.Message,
-		RequestID: e.Response.Header.Get("X-Request-Id"),
-	}, nil
+	return all, nil
 }
 
 func (g openaiGo) models(ctx context.Context, at endpoint) ([]string, error) {

@@ -33,10 +33,10 @@ func (n openaiNode) askAll(ctx context.Context, at endpoint, calls []call) ([]an
 	return all, err
 }
 
-func (n openaiNode) refused(ctx context.Context, at endpoint, c call) (refusal, error) {
-	var r refusal
-	err := n.run(ctx, at, "refusal", c, &r)
-	return r, err
+func (n openaiNode) refused(ctx context.Context, at endpoint, calls []call) ([]refusal, error) {
+	var all []refusal
+	err := n.run(ctx, at, "refusals", map[string]any{"calls": calls}, &all)
+	return all, err
 }
 
 func (n openaiNode) models(ctx context.Context, at endpoint) ([]string, error) {

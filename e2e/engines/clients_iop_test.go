@@ -18,30 +18,23 @@ func eachLibrary(t *testing.T, test func(t *testing.T, lib library)) {
 	}
 }
 
+// someStarts are those of a short, an empty and a longer answer.
+var someStarts = []int{97, 500, 251}
+
 func TestChat(t *testing.T) {
 	eachLibrary(t, func(t *testing.T, lib library) {
-		for _, model := range modelGroups() {
-			for _, start := range []int{97, 500, 251} { // a short, an empty and a longer answer
-				a, err := lib.ask(ctx, running.viaIOP(), call{Model: model, Prompt: marked(t, start)})
-				require.NoError(t, err)
-				requireCounted(t, start, model, a)
-				assert.Positive(t, a.CompletionTokens)
-				assert.NotEmpty(t, a.RequestID)
-			}
+		for _, a := range askEach(t, lib, running.viaIOP(), modelGroups(), []bool{false}, someStarts) {
+			assert.Positive(t, a.CompletionTokens)
+			assert.NotEmpty(t, a.RequestID)
 		}
 	})
 }
 
 func TestStream(t *testing.T) {
 	eachLibrary(t, func(t *testing.T, lib library) {
-		for _, model := range modelGroups() {
-			for _, start := range []int{97, 500, 251} {
-				a, err := lib.ask(ctx, running.viaIOP(), call{Model: model, Prompt: marked(t, start), Stream: true})
-				require.NoError(t, err)
-				requireCounted(t, start, model, a)
-				assert.Zero(t, a.CompletionTokens, "usage was not asked for")
-				assert.NotEmpty(t, a.RequestID)
-			}
+		for _, a := range askEach(t, lib, running.viaIOP(), modelGroups(), []bool{true}, someStarts) {
+			assert.Zero(t, a.CompletionTokens, "usage was not asked for")
+			assert.NotEmpty(t, a.RequestID)
 		}
 	})
 }
@@ -68,35 +61,45 @@ func TestCatalogue(t *testing.T) {
 // for it, the engine never hears of it, and the next call is answered.
 func TestRefusals(t *testing.T) {
 	wrongKey := running.viaIOP()
-	wrongKey.key = "e2e-wrong"
+	wrongKey.key = secret()
 	for _, c := range []struct {
-		name  string
-		at    endpoint
-		model string
-		want  refusal
+		name   string
+		at     endpoint
+		models []string
+		want   refusal
 	}{
-		{"unknown model", running.viaIOP(), "ornith:36b", refusal{Kind: "NotFoundError", Status: 404, Code: "model_not_found", Type: "invalid_request_error"}},
-		{"served target is no model id", running.viaIOP(), engineModel, refusal{Kind: "NotFoundError", Status: 404, Code: "model_not_found", Type: "invalid_request_error"}},
-		{"other case", running.viaIOP(), "Ornith:35b", refusal{Kind: "NotFoundError", Status: 404, Code: "model_not_found", Type: "invalid_request_error"}},
-		{"wrong key", wrongKey, modelBig, refusal{Kind: "AuthenticationError", Status: 401, Code: "invalid_api_key", Type: "authentication_error"}},
+		{
+			// The second is the name the engine knows, the third differs in case only.
+			"unknown model", running.viaIOP(), []string{"ornith:36b", engineModel, "Ornith:35b"},
+			refusal{Kind: "NotFoundError", Status: 404, Code: "model_not_found", Type: "invalid_request_error"},
+		},
+		{
+			"wrong key", wrongKey, []string{modelBig},
+			refusal{Kind: "AuthenticationError", Status: 401, Code: "invalid_api_key", Type: "authentication_error"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			eachLibrary(t, func(t *testing.T, lib library) {
-				for _, stream := range []bool{false, true} {
-					prompt := marked(t, 97)
-					got, err := lib.refused(ctx, c.at, call{Model: c.model, Prompt: prompt, Stream: stream})
-					require.NoError(t, err)
+				want, prompt := c.want, marked(t, 97)
+				if (lib == openaiGo{}) {
+					want.Kind = "*apierror.Error" // this library has one type for all
+				}
+				var calls []call
+				for _, model := range c.models {
+					calls = append(calls, call{Model: model, Prompt: prompt}, call{Model: model, Prompt: prompt, Stream: true})
+				}
+				refusals, err := lib.refused(ctx, c.at, calls)
+				require.NoError(t, err)
+				require.Len(t, refusals, len(calls))
+				for _, got := range refusals {
 					assert.NotEmpty(t, got.Message)
 					assert.NotEmpty(t, got.RequestID)
 					assert.NotContains(t, got.Message, c.at.key, "a key must not come back")
-					want := c.want
-					if (lib == openaiGo{}) {
-						want.Kind = "*apierror.Error"
-					}
 					got.Message, got.RequestID = "", ""
 					assert.Equal(t, want, got)
-					assert.Empty(t, exchanges(prompt), "the engine must not hear of it")
 				}
+				assert.Empty(t, exchanges(prompt), "the engine must not hear of it")
+
 				a, err := lib.ask(ctx, running.viaIOP(), call{Model: modelFast, Prompt: marked(t, 98)})
 				require.NoError(t, err)
 				requireCounted(t, 98, modelFast, a)
@@ -136,6 +139,6 @@ func TestS11_TwoModelsShareOneSlotOfARealEngine(t *testing.T) {
 			seen = append(seen, one...)
 		}
 		assert.Equal(t, 1, tap.Peak(seen), "requests at the engine at once")
-		require.Eventually(t, running.engine.idle, soon, tick, "the engine's own count goes back to none")
+		requireIdle(t)
 	})
 }

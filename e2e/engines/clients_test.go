@@ -55,8 +55,8 @@ type library interface {
 	ask(ctx context.Context, at endpoint, c call) (answer, error)
 	// askAll makes all calls at once and answers in their order.
 	askAll(ctx context.Context, at endpoint, calls []call) ([]answer, error)
-	// refused makes one call that has to be refused.
-	refused(ctx context.Context, at endpoint, c call) (refusal, error)
+	// refused makes calls that have to be refused, each of them.
+	refused(ctx context.Context, at endpoint, calls []call) ([]refusal, error)
 	// models lists the catalogue's ids.
 	models(ctx context.Context, at endpoint) ([]string, error)
 }

@@ -56,19 +56,35 @@ func requireCounted(t *testing.T, start int, model string, a answer) {
 	require.Equal(t, []string{model}, a.Models)
 }
 
+// askEach asks for every combination, all at once, checks each answer and
+// returns them.
+func askEach(t *testing.T, lib library, at endpoint, models []string, streams []bool, starts []int) []answer {
+	t.Helper()
+	var calls []call
+	var want []int
+	for _, model := range models {
+		for _, stream := range streams {
+			for _, start := range starts {
+				calls = append(calls, call{Model: model, Prompt: marked(t, start), Stream: stream})
+				want = append(want, start)
+			}
+		}
+	}
+	answers, err := lib.askAll(ctx, at, calls)
+	require.NoError(t, err)
+	require.Len(t, answers, len(calls))
+	for i, a := range answers {
+		requireCounted(t, want[i], calls[i].Model, a)
+	}
+	return answers
+}
+
 // Everything else rests on this: the engine, asked without IOP, answers each
 // library as the model's rules say. A failure here is not IOP's.
 func TestEngineAloneAnswersAsPredicted(t *testing.T) {
 	for _, lib := range libraries() {
 		t.Run(lib.name(), func(t *testing.T) {
-			for _, start := range []int{97, 100, 799, 0} {
-				a, err := lib.ask(ctx, running.direct(), call{Model: engineModel, Prompt: marked(t, start)})
-				require.NoError(t, err)
-				requireCounted(t, start, engineModel, a)
-				a, err = lib.ask(ctx, running.direct(), call{Model: engineModel, Prompt: marked(t, start), Stream: true})
-				require.NoError(t, err)
-				requireCounted(t, start, engineModel, a)
-			}
+			askEach(t, lib, running.direct(), []string{engineModel}, []bool{false, true}, []int{97, 100, 799, 0})
 			const start, limit = 990, 25
 			a, err := lib.ask(ctx, running.direct(), call{Model: engineModel, Prompt: marked(t, start), MaxTokens: limit})
 			require.NoError(t, err)

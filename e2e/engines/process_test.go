@@ -111,7 +111,13 @@ func (p *process) stop() error {
 				err = fmt.Errorf("%s, asked to stop: %w", p.name, p.err)
 			}
 		case <-timer.C:
-			err = fmt.Errorf("%s did not stop within %v of SIGTERM", p.name, stopGrace)
+			err = fmt.Errorf("%s did not stop within %v of SIGTERM; its log ends with its goroutines", p.name, stopGrace)
+			_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+			timer.Reset(stopGrace)
+			select {
+			case <-p.exited:
+			case <-timer.C:
+			}
 		}
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // what is left of the group
 		<-p.exited

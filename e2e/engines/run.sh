@@ -9,6 +9,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 ollama_version=v0.6.5
 tools=$root/.tools/bin
+# The project's Go, for Ollama too, whatever the machine has.
+GOTOOLCHAIN=go$(sed -n 's/^go //p' "$root/go.mod")
+export GOTOOLCHAIN
 
 step() { printf '\n== %s\n' "$*" >&2; }
 need() {
@@ -51,9 +54,8 @@ if go version -m "$tools/ollama" 2>/dev/null | grep -q "github.com/ollama/ollama
   echo 'already there' >&2
 else
   echo 'compiling; this takes a minute or two, once' >&2
-  toolchain=$(cd "$root" && go env GOVERSION)
   # Outside the module, which must not depend on Ollama.
-  (cd / && GOTOOLCHAIN=$toolchain GOBIN=$tools CGO_ENABLED=1 CGO_CFLAGS=-O1 CGO_CXXFLAGS=-O1 \
+  (cd / && GOBIN=$tools CGO_ENABLED=1 CGO_CFLAGS=-O1 CGO_CXXFLAGS=-O1 \
     nice go install "github.com/ollama/ollama@$ollama_version")
 fi
 

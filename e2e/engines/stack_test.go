@@ -36,6 +36,7 @@ type stack struct {
 	edge, node *process
 	edgeAddr   string
 	key        string // the API key the Edge knows
+	readToken  string // for its state
 }
 
 // viaIOP is where a client of IOP goes.
@@ -55,7 +56,7 @@ type binaries struct{ iop, ollama string }
 // request for each model group. Whatever it returns has to be stopped, also with
 // an error.
 func startStack(ctx context.Context, dir string, bin binaries) (*stack, error) {
-	s := &stack{dir: dir, key: secret(), edgeAddr: ""}
+	s := &stack{dir: dir, key: secret(), readToken: secret()}
 	addrs, err := freeAddresses(2)
 	if err != nil {
 		return s, err
@@ -112,6 +113,7 @@ const edgeYAML = `edge:
   id: engines
   listen: %[1]s
   auth: {mode: keys}
+  read_tokens: [{name: engines, sha256: "%[6]s"}]
 provider_pool:
   max_queue: 256
   queue_timeout_ms: 120000
@@ -148,7 +150,7 @@ allow_endpoints: ["http://127.0.0.1:*"]
 func (s *stack) writeConfig() error {
 	token := secret()
 	tokenFile := filepath.Join(s.dir, "node.token")
-	edge := fmt.Sprintf(edgeYAML, s.edgeAddr, hashed(s.key), hashed(token), engineModel, s.tap.Address())
+	edge := fmt.Sprintf(edgeYAML, s.edgeAddr, hashed(s.key), hashed(token), engineModel, s.tap.Address(), hashed(s.readToken))
 	node := fmt.Sprintf(nodeYAML, s.edgeAddr, tokenFile)
 	return errors.Join(
 		os.WriteFile(tokenFile, []byte(token+"\n"), 0o600),

@@ -61,8 +61,10 @@ async function refusal({ stream: streaming, ...args }) {
     if (!(e instanceof OpenAI.APIError)) throw e;
     return { kind: e.constructor.name, status: e.status, code: e.code ?? '', type: e.type ?? '', message: e.message, requestId: e.requestID ?? '' };
   }
-  throw new Error('the call was answered, not refused');
+  throw new Error(`the call for ${args.model} was answered, not refused`);
 }
+
+const refusals = ({ calls }) => Promise.all(calls.map(refusal));
 
 const concurrent = ({ calls }) => Promise.all(calls.map((c) => (c.stream ? stream(c) : chat(c))));
 
@@ -72,7 +74,7 @@ async function models() {
   return { ids };
 }
 
-const scenarios = { chat, stream, refusal, concurrent, models };
+const scenarios = { chat, stream, refusals, concurrent, models };
 const [name, json = '{}'] = process.argv.slice(2);
 if (!Object.hasOwn(scenarios, name)) {
   console.error(`unknown scenario ${name}; there are ${Object.keys(scenarios).join(', ')}`);
