@@ -138,12 +138,23 @@ func (x *exchange) whole(resp *http.Response) (*Frame, error) {
 	}
 }
 
-// stream passes on what comes as it comes: each read is one frame, and the head
-// travels with the first.
+// stream passes on what comes as it comes: each read is one frame, and the head,
+// nil if it is sent already, travels with the first.
 func (x *exchange) stream(body io.Reader, head *runtimev1.ResponseHead, buf []byte) (*Frame, error) {
-	frame := Frame{Head: head}
+	var held *heldHead
+	if head != nil {
+		held = x.holdHead(head)
+	}
+	var frame Frame
 	for {
 		n, err := x.read(body, buf)
+		if held != nil {
+			var failed error
+			if frame.Head, failed = held.take(); failed != nil {
+				return x.readerFailed(body, failed)
+			}
+			held = nil
+		}
 		if x.halted() {
 			return x.discard(body, err)
 		}

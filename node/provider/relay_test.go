@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -144,6 +145,52 @@ func TestCase_A16_EachEventIsAFrameOfItsOwn(t *testing.T) {
 	assert.Equal(t, "data: 0\r\n\r\ndata: 1\r\n\r\ndata: 2\r\n\r\n", a.whole())
 	assert.Empty(t, a.header("Cache-Control"), "the Edge sets its own on event streams")
 	assert.Equal(t, "text/event-stream", a.header("Content-Type"))
+}
+
+// TestHeadOfASilentStreamGoesAlone has an engine that sends its head before a
+// prompt which takes long.
+func TestHeadOfASilentStreamGoesAlone(t *testing.T) {
+	clock := clockwork.NewFakeClock()
+	next := make(chan struct{})
+	stub := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = http.NewResponseController(w).Flush()
+		<-next
+		_, _ = io.WriteString(w, "data: x\n\n")
+	})
+	s := newSet(t, clock, described("vllm", stub.URL))
+	a := &answer{t: t}
+	frames := make(chan Frame, 4)
+	a.hook = func(f *Frame) error { frames <- *f; return nil }
+	done := make(chan error, 1)
+	go func() { done <- s.Run(t.Context(), begin("{}"), []byte("{}"), a) }()
+	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
+	assert.Empty(t, frames)
+	clock.Advance(headHold)
+	f := await(t, frames, "the head")
+	assert.NotNil(t, f.Head)
+	assert.Empty(t, f.Body)
+	close(next)
+	f = await(t, frames, "the first bytes")
+	assert.Nil(t, f.Head)
+	require.NoError(t, await(t, done, "the end"))
+	assert.Equal(t, "data: x\n\n", a.whole())
+}
+
+// TestHeadThatCannotBeWrittenEndsTheRequest is the same with a reader that is gone.
+func TestHeadThatCannotBeWrittenEndsTheRequest(t *testing.T) {
+	clock := clockwork.NewFakeClock()
+	stub := newStuckServer(t, eventHead)
+	close(stub.finish)
+	s := newSet(t, clock, described("vllm", stub.url))
+	lost := errors.New("link lost")
+	a := &answer{t: t, hook: func(*Frame) error { return lost }}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(t.Context(), begin("{}"), []byte("{}"), a) }()
+	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
+	clock.Advance(headHold)
+	await(t, stub.gone, "the half-close")
+	require.ErrorIs(t, await(t, done, "the end"), lost)
 }
 
 func TestLongStreamArrivesInOrderAtASlowReader(t *testing.T) {

@@ -24,6 +24,8 @@ const (
 	DefaultModel = "iop-simulator"
 	// defaultAnswerTokens is the length of an answer that nobody limits.
 	defaultAnswerTokens = 16
+	// answerLimit bounds an answer, in tokens, whatever a request allows.
+	answerLimit = 1 << 20
 	// bodyLimit bounds a request, in bytes.
 	bodyLimit = 256 << 20
 )
@@ -141,6 +143,7 @@ func (s *Simulator) answer(req *request) (words []string, finish string) {
 	if size := int(s.config.GetContextTokens()); size > 0 && n > size-req.promptTokens() {
 		n, finish = max(size-req.promptTokens(), 0), "length"
 	}
+	n = min(n, answerLimit)
 	words = append([]string{"[IOP", "simulator]", "You", "said:"}, req.lastWords()...)
 	for i := 1; len(words) < n; i++ {
 		words = append(words, strconv.Itoa(i))
