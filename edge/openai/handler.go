@@ -63,6 +63,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // route serves the request, or returns what to answer instead. begun is whether a part of a provider's answer was sent.
 func (h *Handler) route(w http.ResponseWriter, r *http.Request, id string, begun *bool) *problem {
 	s := h.settings.Load()
+	crossOrigin(w, r, s)
 	if headerSize(r) > s.HeaderLimit {
 		return &problem{status: http.StatusRequestHeaderFieldsTooLarge, code: "headers_too_large", kind: invalidRequest, hangUp: true,
 			message: "The request's header fields are too large."}
@@ -81,8 +82,7 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request, id string, begun
 	}
 	switch {
 	case r.Method == http.MethodOptions:
-		w.Header().Set("Allow", allow+", OPTIONS")
-		w.WriteHeader(http.StatusNoContent)
+		options(w, r, allow)
 		return nil
 	case !allows(allow, r.Method):
 		return &problem{status: http.StatusMethodNotAllowed, code: "method_not_allowed", kind: invalidRequest, allow: allow,
@@ -201,10 +201,7 @@ func (h *Handler) failed(ctx context.Context, y *relay, s *active, id string, er
 		y.failed(p)
 		return nil
 	}
-	clear(y.w.Header()) // of a head that was prepared and not sent
-	y.w.Header()["X-Request-Id"] = []string{id}
 	if isFailure {
-		y.grant = false
 		y.setGrant(&failure.Grant)
 	}
 	return &p
@@ -223,7 +220,5 @@ func (h *Handler) recovered(w http.ResponseWriter, as envelope, id string, begun
 	if *begun {
 		panic(http.ErrAbortHandler)
 	}
-	clear(w.Header())
-	w.Header()["X-Request-Id"] = []string{id}
 	internalProblem.write(w, as)
 }

@@ -7,19 +7,21 @@ import (
 	"github.com/iop-dev/iop/edge/dispatch"
 )
 
-// toProvider is what may travel with a request (I01, I07): never credentials, cookies, Host, Origin or forwarding fields.
-var toProvider = []string{"Accept", "Content-Type", "Openai-Beta", "Anthropic-Version", "Anthropic-Beta", "X-Session-Id"}
+// toProvider is what may travel with a request besides Content-Type and x-request-id (I01, I07): never credentials, cookies, Host, Origin or forwarding fields.
+var toProvider = []string{"Accept", "Openai-Beta", "Anthropic-Version", "Anthropic-Beta", "X-Session-Id"}
 
 func requestHeader(r *http.Request, id string) []dispatch.Header {
-	out := make([]dispatch.Header, 0, len(toProvider)+1)
+	out := make([]dispatch.Header, 0, len(toProvider)+2)
 	for _, name := range toProvider {
 		for _, v := range r.Header[name] {
 			out = append(out, dispatch.Header{Name: strings.ToLower(name), Value: v})
 		}
 	}
-	if r.Header.Get("Content-Type") == "" {
-		out = append(out, dispatch.Header{Name: "content-type", Value: "application/json"})
+	ct := r.Header.Get("Content-Type") // the one that was checked
+	if ct == "" {
+		ct = "application/json"
 	}
+	out = append(out, dispatch.Header{Name: "content-type", Value: ct})
 	return append(out, dispatch.Header{Name: "x-request-id", Value: id})
 }
 

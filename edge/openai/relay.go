@@ -26,6 +26,7 @@ type relay struct {
 	noBody   bool // the status allows no body
 	sse      bool
 	splicing bool // bytes go through splicer
+	judged   bool // a stream that has to show how it ended
 	splicer  splice.Splicer
 	buf      []byte
 
@@ -47,7 +48,7 @@ func newRelay(w http.ResponseWriter, as envelope, model []byte, idle time.Durati
 		buf = nil
 	}
 	y.w, y.rc, y.envelope, y.model, y.idle, y.buf = w, http.NewResponseController(w), as, model, idle, buf[:0]
-	y.grant, y.begun, y.gone, y.noBody, y.sse, y.splicing, y.writeDeadline = false, false, false, false, false, false, time.Time{}
+	y.grant, y.begun, y.gone, y.noBody, y.sse, y.splicing, y.judged, y.writeDeadline = false, false, false, false, false, false, false, time.Time{}
 	return y
 }
 
@@ -63,18 +64,18 @@ func (y *relay) free() {
 // Frame takes one frame of the answer.
 func (y *relay) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
 	if f.Head != nil {
-		if f.Head.Status < 200 || f.Head.Status > 599 {
+		switch y.classify(f.Head); {
+		case f.Head.Status < 200 || f.Head.Status > 599:
 			return lostProvider(g, false, "the provider's status is none of HTTP's final ones")
-		}
-		y.setGrant(g)
-		y.prepare(f.Head)
-		if f.End && !y.sse {
-			return y.whole(f)
-		}
-		if f.End && len(f.Body) == 0 && y.mustFinish(f.Head.Status) {
+		case f.End && len(f.Body) == 0 && y.judged:
 			return lostProvider(g, false, "the provider's event stream has no byte")
 		}
 		y.begun = true
+		y.setGrant(g)
+		y.setHeader(f.Head)
+		if f.End && !y.sse {
+			return y.whole(f)
+		}
 		y.w.WriteHeader(f.Head.Status)
 	}
 	if !y.begun {
@@ -83,7 +84,7 @@ func (y *relay) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
 	if err := y.stream(f.Body, f.End); err != nil {
 		return err
 	}
-	if f.End && y.splicing && y.sse && y.model != nil && !y.splicer.Seen().Complete() {
+	if f.End && y.judged && !y.splicer.Seen().Complete() {
 		return lostProvider(g, true, "the stream ended without finish_reason, end marker or error")
 	}
 	return nil
@@ -92,8 +93,6 @@ func (y *relay) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
 func lostProvider(g *dispatch.Grant, started bool, why string) error {
 	return &dispatch.FailedError{Code: dispatch.ProviderDisconnected, Message: why, Started: started, HandedOff: true, Grant: *g}
 }
-
-func (y *relay) mustFinish(status int) bool { return y.sse && status < 300 && y.splicing }
 
 // setGrant names who serves the request, once it is leased.
 func (y *relay) setGrant(g *dispatch.Grant) {
@@ -107,45 +106,48 @@ func (y *relay) setGrant(g *dispatch.Grant) {
 	h["X-Iop-Queue-Ms"] = []string{strconv.FormatInt(g.QueueWait.Milliseconds(), 10)}
 }
 
-// prepare sets the head's fields and decides how the body is treated.
-func (y *relay) prepare(head *dispatch.Head) {
-	h := y.w.Header()
+// classify decides by the head how the body is treated.
+func (y *relay) classify(head *dispatch.Head) {
 	encoded := false
 	media := ""
 	for _, f := range head.Header {
-		name := strings.ToLower(f.Name)
-		if !toClient(name) {
-			continue
-		}
-		switch name {
-		case "content-type":
+		switch {
+		case strings.EqualFold(f.Name, "content-type"):
 			media = mediaType(f.Value)
-		case "content-encoding":
+		case strings.EqualFold(f.Name, "content-encoding"):
 			encoded = encoded || !strings.EqualFold(f.Value, "identity")
 		}
-		key := http.CanonicalHeaderKey(name)
-		h[key] = append(h[key], f.Value)
 	}
-	if media == "" {
-		h["Content-Type"] = nil // none, rather than one that net/http guesses
-	}
-	y.sse = media == "text/event-stream"
-	if y.sse {
-		h["Cache-Control"] = []string{"no-cache"}
-		h["X-Accel-Buffering"] = []string{"no"}
-	}
-	y.noBody = head.Status == http.StatusNoContent || head.Status == http.StatusResetContent || head.Status == http.StatusNotModified
 	success := head.Status < 300
 	if !success {
 		y.model = nil // errors are the provider's own words; a stream of them is still observed for its event ends
 	}
+	y.sse = media == "text/event-stream"
+	y.noBody = head.Status == http.StatusNoContent || head.Status == http.StatusResetContent || head.Status == http.StatusNotModified
 	y.splicing = !encoded && (y.sse || success && isJSON(media))
+	y.judged = y.splicing && y.sse && success && !y.noBody
 	if y.splicing {
 		format := splice.JSON
 		if y.sse {
 			format = splice.SSE
 		}
 		y.splicer.Reset(format, y.model)
+	}
+}
+
+// setHeader copies what may reach the client of the head's fields.
+func (y *relay) setHeader(head *dispatch.Head) {
+	h := y.w.Header()
+	h["Content-Type"] = nil // none, rather than one that net/http guesses
+	for _, f := range head.Header {
+		if name := strings.ToLower(f.Name); toClient(name) {
+			key := http.CanonicalHeaderKey(name)
+			h[key] = append(h[key], f.Value)
+		}
+	}
+	if y.sse {
+		h["Cache-Control"] = []string{"no-cache"}
+		h["X-Accel-Buffering"] = []string{"no"}
 	}
 }
 
@@ -156,7 +158,6 @@ func (y *relay) whole(f *dispatch.Frame) error {
 		y.buf = y.splicer.Close(y.splicer.Append(y.buf[:0], body))
 		body = y.buf
 	}
-	y.begun = true
 	if !y.noBody {
 		y.w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}

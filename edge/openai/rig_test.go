@@ -22,6 +22,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+var (
+	_ Dispatcher = (*dispatch.Dispatcher)(nil)
+	_ Keys       = (*auth.Keyring)(nil)
+)
+
 // doFunc is a Dispatcher under the test's control.
 type doFunc func(ctx context.Context, r *dispatch.Request, s dispatch.Sink) error
 

@@ -29,6 +29,8 @@ type Settings struct {
 	// Created is the listed creation time of every model: when the configuration was read.
 	Created time.Time
 	Keys    Keys
+	// AllowedOrigins are the browser origins whose pages may call ("https://chat.example.org"); "*" allows all.
+	AllowedOrigins []string
 	// LongThreshold in tokens: an input estimate from there on is a long request.
 	LongThreshold int
 	// BodyLimit in bytes.

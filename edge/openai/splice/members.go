@@ -1,0 +1,120 @@
+package splice
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// meaning is what the value after a key is wanted for.
+type meaning uint8
+
+const (
+	nothing meaning = iota
+	wantModel
+	wantNested
+	wantChoices
+	wantUsage
+	wantError
+	wantType
+	wantFinish
+	wantPrompt
+	wantCompletion
+)
+
+// keyBytes is enough for the longest key of interest ("completion_tokens") with every letter written as an escape.
+const keyBytes = 6 * len("completion_tokens")
+
+// beginKey takes a key that lies whole and unescaped in src, and its colon, in one step; any other key goes byte by byte.
+func (s *Splicer) beginKey(src []byte, i int) int {
+	a := &s.json
+	end := special(src, i)
+	if end == len(src) || src[end] != '"' {
+		a.state, a.textLen = inKey, 0
+		return i
+	}
+	a.want, a.state = s.meaningOf(src[i:end]), colon
+	end++
+	if end < len(src) && src[end] == ':' {
+		a.state = value
+		end++
+	}
+	return end
+}
+
+func (s *Splicer) meaningOf(k []byte) meaning {
+	if len(k) > keyBytes {
+		return nothing
+	}
+	if bytes.IndexByte(k, '\\') >= 0 {
+		k = unescape(k)
+	}
+	switch s.json.stack[s.json.depth-1] {
+	case root:
+		switch string(k) {
+		case "model":
+			return wantModel
+		case "choices":
+			return wantChoices
+		case "usage":
+			return wantUsage
+		case "error":
+			return wantError
+		case "type":
+			return wantType
+		case "response", "message":
+			if s.format == SSE {
+				return wantNested
+			}
+		}
+	case nested:
+		switch string(k) {
+		case "model":
+			return wantModel
+		case "usage":
+			return wantUsage
+		}
+	case choice:
+		if string(k) == "finish_reason" {
+			return wantFinish
+		}
+	case usage:
+		switch string(k) {
+		case "prompt_tokens", "input_tokens":
+			return wantPrompt
+		case "completion_tokens", "output_tokens":
+			return wantCompletion
+		}
+	}
+	return nothing
+}
+
+// unescape decodes a key that is spelt with escapes; rare, so it may allocate.
+func unescape(k []byte) []byte {
+	quoted := make([]byte, 0, len(k)+2)
+	quoted = append(quoted, '"')
+	quoted = append(quoted, k...)
+	quoted = append(quoted, '"')
+	var out string
+	if json.Unmarshal(quoted, &out) != nil {
+		return nil
+	}
+	return []byte(out)
+}
+
+// typed notes the event types that end a stream of the responses and messages APIs.
+func (s *Splicer) typed(t []byte) {
+	switch string(t) {
+	case "message_stop", "response.completed", "response.incomplete":
+		s.seen.Finish = true
+	case "error", "response.failed":
+		s.seen.Error = true
+	}
+}
+
+func (s *Splicer) counted() {
+	if s.json.want == wantPrompt {
+		s.seen.PromptTokens = s.json.count
+	} else {
+		s.seen.CompletionTokens = s.json.count
+	}
+}
