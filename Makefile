@@ -159,4 +159,4 @@ bench: ## benchmarks of the hot packages, with allocations
 
 .PHONY: clean
 clean: ## remove what make made: bin, .tools, installed npm packages
-	rm -rf bin .tools e2e/clients/node_modules web/node_modules
+	rm -rf bin .tools e2e/engines/clients/node_modules
