@@ -28,6 +28,10 @@ const (
 	MaxOverhead = 256 << 10
 )
 
+// InitialStreams is how many work streams a node keeps open until the Edge says
+// otherwise (WorkStreams).
+const InitialStreams = 4
+
 // Version picks the version two peers use: the lower of both, if this build
 // still speaks it.
 func Version(peer uint32) (version uint32, ok bool) {

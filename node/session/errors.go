@@ -1,0 +1,95 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
+)
+
+// Errors of a session that began well.
+var (
+	// ErrEdgeSilent means that nothing came from the Edge for the heartbeat timeout.
+	ErrEdgeSilent = errors.New("nothing was received from the edge for the heartbeat timeout")
+	// ErrEdgeClosed means that the Edge ended the session in good order.
+	ErrEdgeClosed = errors.New("the edge ended the session")
+	// ErrStuck means that the Edge does not read what the node sends.
+	ErrStuck = errors.New("the edge does not read the session stream")
+)
+
+// ErrConnectTimeout means that the Edge took too long to accept or reject.
+var ErrConnectTimeout = fmt.Errorf("the edge did not answer the registration within %v", connectTimeout)
+
+// ConfigError is a configuration that no waiting heals.
+type ConfigError struct{ err error }
+
+func (e *ConfigError) Error() string { return "node configuration: " + e.err.Error() }
+
+// Unwrap gives the cause.
+func (e *ConfigError) Unwrap() error { return e.err }
+
+// Final says that trying again is of no use.
+func (*ConfigError) Final() bool { return true }
+
+// RejectedError is a registration that the Edge refused.
+type RejectedError struct {
+	Reason  runtimev1.RejectReason
+	Message string // from the Edge, one sentence
+}
+
+func (e *RejectedError) Error() string {
+	reason := strings.ToLower(strings.TrimPrefix(e.Reason.String(), "REJECT_REASON_"))
+	return fmt.Sprintf("the edge rejected the registration (%s): %s", strings.ReplaceAll(reason, "_", " "), e.Message)
+}
+
+// Final says whether trying again is of no use: only for a bad credential. A
+// reason of a later version counts as one that heals.
+func (e *RejectedError) Final() bool {
+	return e.Reason == runtimev1.RejectReason_REJECT_REASON_BAD_CREDENTIAL
+}
+
+// EdgeDrainingError is a session that ended because the Edge stops.
+type EdgeDrainingError struct {
+	// RetryAfter is when the Edge asks to be dialed again.
+	RetryAfter time.Duration
+}
+
+func (e *EdgeDrainingError) Error() string {
+	return fmt.Sprintf("the edge is stopping; it asks to come back after %v", e.RetryAfter)
+}
+
+// NotHTTP2Error is an EdgeURL that leads to something that does not speak HTTP/2.
+type NotHTTP2Error struct {
+	URL string
+	Err error
+}
+
+func (e *NotHTTP2Error) Error() string {
+	return fmt.Sprintf("%s answers, but not in HTTP/2, which node connections need: is this the edge's node listener "+
+		"(edge.node_listen), with https if it has TLS and http if not, and no HTTP/1.1 proxy between? (%v)", e.URL, e.Err)
+}
+
+// Unwrap gives the transport's error.
+func (e *NotHTTP2Error) Unwrap() error { return e.Err }
+
+// explain makes the error of a dial or registration say what to do.
+func explain(edgeURL string, err error) error {
+	text := err.Error()
+	for _, sign := range []string{
+		"looked like an HTTP/1.1 header",            // an HTTP/1 server answered our preface
+		"malformed HTTP response",                   // the reverse: HTTP/2 frames where HTTP/1 was expected
+		"no application protocol",                   // TLS without h2 in ALPN
+		"unexpected ALPN protocol",                  // likewise
+		"first record does not look like a TLS",     // https URL, plain listener
+		"bidi streams require at least HTTP/2",      // negotiated down
+		"HTTP Version Not Supported",                // a proxy passed it on as HTTP/1.1
+		"server gave HTTP response to HTTPS client", // https URL, plain listener
+	} {
+		if strings.Contains(text, sign) {
+			return &NotHTTP2Error{URL: edgeURL, Err: err}
+		}
+	}
+	return fmt.Errorf("register with %s: %w", edgeURL, err)
+}

@@ -1,0 +1,301 @@
+package nodelink
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/validate"
+
+	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/dispatch"
+	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
+	"github.com/iop-dev/iop/gen/go/iop/runtime/v1/runtimev1connect"
+	"github.com/iop-dev/iop/proto/framecodec"
+)
+
+// Service serves NodeLinkService and implements dispatch.Link.
+type Service struct {
+	cfg      Config
+	counters counters
+
+	mu         sync.RWMutex
+	nodes      map[admission.NodeID]*node
+	tokens     map[tokenHash]*session
+	draining   bool
+	retryAfter time.Duration
+	closed     bool
+	handlers   sync.WaitGroup // Add under mu, while not closed
+}
+
+// node is a node id that has registered at least once.
+type node struct {
+	id admission.NodeID // immutable
+
+	// turn is held over a whole change of ownership, its event included: changes
+	// and events of one node come one after the other. Taken before mu.
+	turn sync.Mutex
+
+	mu      sync.Mutex
+	session *session // nil while offline
+	last    NodeStatus
+}
+
+// fenceLocked ends the ownership of the present session.
+func (n *node) fenceLocked(b Broker) {
+	old := n.session
+	b.Disconnect(n.id, old.generation)
+	n.last = old.status()
+	n.last.Connected, n.last.Draining = false, false
+	n.session = nil
+}
+
+var _ dispatch.Link = (*Service)(nil)
+
+// New makes a Service. It fails only for a Config that is incomplete.
+func New(cfg Config) (*Service, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Service{
+		cfg:    cfg,
+		nodes:  map[admission.NodeID]*node{},
+		tokens: map[tokenHash]*session{},
+	}, nil
+}
+
+// Handler is the service's path and HTTP handler. It needs HTTP/2, on a server
+// set up with [ServerHTTP2Config]. Session messages are validated by their
+// protovalidate rules; work frames are checked by code.
+func (s *Service) Handler(options ...connect.HandlerOption) (path string, handler http.Handler) {
+	options = append(options,
+		connect.WithCodec(framecodec.Codec{}),
+		connect.WithCompression("gzip", nil, nil),
+		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+			if spec.Procedure == runtimev1connect.NodeLinkServiceWorkProcedure {
+				return []connect.HandlerOption{connect.WithReadMaxBytes(framecodec.MaxAnswerBody + framecodec.MaxOverhead)}
+			}
+			return []connect.HandlerOption{
+				connect.WithReadMaxBytes(maxSessionMessage),
+				connect.WithInterceptors(validate.NewInterceptor()),
+			}
+		}),
+	)
+	path, handler = runtimev1connect.NewNodeLinkServiceHandler(s, options...)
+	return path, carry(handler)
+}
+
+// errStaleToken refuses a work stream whose generation has ended, or never was.
+var errStaleToken = connect.NewError(connect.CodeUnauthenticated,
+	errors.New("the generation token is stale or unknown: register again"))
+
+// Work implements the Work RPC: the stream is parked, and waits here for its end.
+func (s *Service) Work(ctx context.Context, conn *connect.BidiStream[runtimev1.WorkRequest, runtimev1.WorkResponse]) error {
+	t := transportOf(ctx)
+	if t == nil {
+		return connect.NewError(connect.CodeInternal, errNoTransport)
+	}
+	if !s.enter() {
+		return errStaleToken
+	}
+	defer s.handlers.Done()
+
+	owner := s.byToken(conn.RequestHeader().Get(framecodec.HeaderGenerationToken))
+	if owner == nil {
+		s.counters.staleTokens.Add(1)
+		s.cfg.Logger.Warn("work stream refused: its generation token is stale or unknown", "remote", conn.Peer().Addr)
+		return errStaleToken
+	}
+	id, err := strconv.ParseUint(conn.RequestHeader().Get(framecodec.HeaderStreamID), 10, 32)
+	if err != nil || id == 0 {
+		return connect.NewError(connect.CodeInvalidArgument, errors.New(framecodec.HeaderStreamID+" must be a decimal number from 1 to 4294967295"))
+	}
+	// The response header tells the node that the stream stands.
+	if err := conn.Conn().Send(nil); err != nil {
+		return err
+	}
+	ws := &workStream{session: owner, id: uint32(id), conn: conn.Conn(), transport: t, gone: make(chan struct{})}
+	if err := owner.add(ws); err != nil {
+		if errors.Is(err, errStaleToken) {
+			s.counters.staleTokens.Add(1)
+		}
+		return err
+	}
+	select {
+	case <-ws.gone:
+	case <-ctx.Done():
+		owner.drop(ws)
+		<-ws.gone
+	}
+	return nil
+}
+
+// byToken is the one place that maps a generation token to its session: nil for
+// a token that is stale, unknown or absent.
+func (s *Service) byToken(token string) *session {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.tokens[hashToken(token)]
+}
+
+func (s *Service) setToken(owner *session) {
+	s.mu.Lock()
+	s.tokens[owner.tokenHash] = owner
+	s.mu.Unlock()
+}
+
+func (s *Service) dropToken(owner *session) {
+	s.mu.Lock()
+	delete(s.tokens, owner.tokenHash)
+	s.mu.Unlock()
+}
+
+func (s *Service) nodeOf(id admission.NodeID) *node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[id]
+	if n == nil {
+		n = &node{id: id, last: NodeStatus{Node: id}}
+		s.nodes[id] = n
+	}
+	return n
+}
+
+// owner is the node's present session, nil while it is offline.
+func (n *node) owner() *session {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.session
+}
+
+// Take implements dispatch.Link.
+func (s *Service) Take(ctx context.Context, id admission.NodeID, gen admission.Generation) (dispatch.Stream, error) {
+	s.mu.RLock()
+	n := s.nodes[id]
+	s.mu.RUnlock()
+	if n == nil {
+		return nil, dispatch.ErrLinkLost
+	}
+	owner := n.owner()
+	if owner == nil || owner.generation != gen {
+		return nil, dispatch.ErrLinkLost
+	}
+	h, err := owner.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// PushProviders brings every connected node in line with the live configuration:
+// call it after each refresh. A node that is no longer configured, or whose token
+// was revoked, gets no new work and is disconnected when its running work has
+// ended; a refresh never cancels work.
+func (s *Service) PushProviders() {
+	for _, owner := range s.owners() {
+		owner.pushProviders(s.cfg.Providers(owner.node.id))
+		if known, ok := s.cfg.Authenticator.Node(string(owner.node.id), owner.secret); known && ok {
+			continue
+		}
+		if s.cfg.Broker.Drain(owner.node.id, owner.generation) {
+			s.cfg.Logger.Info("node no longer allowed: it drains", "node", owner.node.id)
+			owner.drain()
+		}
+	}
+}
+
+// Drain begins an orderly stop of the Edge: registrations are rejected, every
+// node is told to come back after retryAfter, and each session ends as soon as
+// no work stream is held. Call it when no request is queued any more.
+func (s *Service) Drain(retryAfter time.Duration) {
+	s.mu.Lock()
+	s.draining, s.retryAfter = true, retryAfter
+	s.mu.Unlock()
+	for _, owner := range s.owners() {
+		owner.enqueue(s.drainNotice())
+		owner.drain()
+	}
+}
+
+func (s *Service) drainNotice() *runtimev1.SessionResponse {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return &runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Drain{
+		Drain: &runtimev1.EdgeDrain{RetryAfterMs: milliseconds(s.retryAfter)},
+	}}
+}
+
+func (s *Service) isDraining() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.draining
+}
+
+// Close ends every session and waits for the handlers to return: until then the
+// requests under way must be given the chance to let go of their streams. It is
+// idempotent.
+func (s *Service) Close() {
+	s.mu.Lock()
+	s.closed, s.draining = true, true
+	s.mu.Unlock()
+	for _, owner := range s.owners() {
+		s.end(owner, "the Edge stops", gentle)
+	}
+	s.handlers.Wait()
+}
+
+// enter counts a handler; false after Close.
+func (s *Service) enter() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return false
+	}
+	s.handlers.Add(1)
+	return true
+}
+
+// owners is every present session, by node id.
+func (s *Service) owners() []*session {
+	var owners []*session
+	for _, n := range s.known() {
+		if o := n.owner(); o != nil {
+			owners = append(owners, o)
+		}
+	}
+	return owners
+}
+
+func (s *Service) known() []*node {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]*node, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		all = append(all, n)
+	}
+	slices.SortFunc(all, func(a, b *node) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
+type counters struct {
+	staleTokens atomic.Uint64
+	overflows   atomic.Uint64
+	mu          sync.Mutex
+	rejections  map[string]uint64
+}
+
+func (c *counters) rejected(reason runtimev1.RejectReason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rejections == nil {
+		c.rejections = map[string]uint64{}
+	}
+	c.rejections[reasonName(reason)]++
+}

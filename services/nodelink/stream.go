@@ -1,0 +1,414 @@
+package nodelink
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/jonboulle/clockwork"
+
+	"github.com/iop-dev/iop/edge/dispatch"
+	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
+	"github.com/iop-dev/iop/proto/framecodec"
+)
+
+// workStream is one Work RPC: parked in its session, or held by one hand-off.
+type workStream struct {
+	session   *session // immutable, as the next three
+	id        uint32
+	conn      connect.StreamingHandlerConn
+	transport *transport
+	// gone is closed when the handler may return: nobody holds the stream, and
+	// nobody will.
+	gone chan struct{}
+
+	// Guarded by session.mu.
+	number uint64   // of the last hand-off
+	held   *handOff // nil while parked
+	broken bool     // the node's side has ended: never parked again
+}
+
+// handOff is a stream in the hands of one request. It implements
+// dispatch.Stream.
+type handOff struct {
+	stream *workStream // immutable, as number
+	number uint64
+
+	// Of the holder's goroutine.
+	out   *framecodec.Request
+	in    *framecodec.Answer
+	sent  bool // a frame went out: the node may know the request
+	final bool // the final frame came in
+	done  bool // parked or discarded
+	probe clockwork.Timer
+
+	answered  atomic.Bool // a frame came in
+	cancelled atomic.Bool
+	neverSeen atomic.Bool // the node says so: reads and writes fail from now on
+}
+
+var (
+	requests = sync.Pool{New: func() any { return new(framecodec.Request) }}
+	answers  = sync.Pool{New: func() any { return new(framecodec.Answer) }}
+)
+
+// Send implements dispatch.Stream.
+func (h *handOff) Send(f *dispatch.RequestFrame) error {
+	if h.done {
+		return dispatch.ErrLinkLost
+	}
+	if f.Begin != nil {
+		h.probe = h.stream.session.service.cfg.Clock.AfterFunc(silentHandOff, h.ask)
+	}
+	h.sent = true
+	*h.out = framecodec.Request{Number: h.number, Begin: wireBegin(f.Begin), Parts: f.Parts, End: f.End}
+	if err := h.stream.conn.Send(h.out); err != nil {
+		return h.lost("send", err)
+	}
+	return nil
+}
+
+// Receive implements dispatch.Stream.
+func (h *handOff) Receive(f *dispatch.Frame) error {
+	*f = dispatch.Frame{}
+	if h.done || h.final {
+		return dispatch.ErrLinkLost
+	}
+	h.in.Reset()
+	if err := h.stream.conn.Receive(h.in); err != nil {
+		return h.lost("receive", err)
+	}
+	if h.in.Number != h.number {
+		return fmt.Errorf("%w: node %s answers request %d on stream %d while %d is under way",
+			dispatch.ErrLinkLost, h.stream.session.node.id, h.in.Number, h.stream.id, h.number)
+	}
+	h.answered.Store(true)
+	h.stopProbe()
+	h.final = h.in.End || h.in.Failure != nil
+	f.Head, f.Body, f.End, f.Failure = domainHead(h.in.Head), h.in.Body, h.in.End, domainFailure(h.in.Failure)
+	return nil
+}
+
+// More reports whether the next frame is already here whole, so that Receive
+// will not wait: what the client is owed so far need not be flushed before it.
+func (h *handOff) More() bool { return !h.done && !h.final && h.stream.transport.body.frameBuffered() }
+
+// Cancel implements dispatch.Stream.
+func (h *handOff) Cancel() {
+	if h.cancelled.Swap(true) {
+		return
+	}
+	h.stream.session.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Cancel{
+		Cancel: &runtimev1.Cancel{StreamId: h.stream.id, RequestNumber: h.number},
+	}})
+}
+
+// Park implements dispatch.Stream. A stream on which a request was begun and not
+// answered to its final frame is discarded instead.
+func (h *handOff) Park() { h.giveBack(h.final || !h.sent) }
+
+// Discard implements dispatch.Stream.
+func (h *handOff) Discard() { h.giveBack(false) }
+
+func (h *handOff) giveBack(reuse bool) {
+	if h.done {
+		return
+	}
+	h.done = true
+	h.stopProbe()
+	*h.out = framecodec.Request{}
+	requests.Put(h.out)
+	h.in.Reset()
+	answers.Put(h.in)
+	h.out, h.in = nil, nil
+	h.stream.session.giveBack(h.stream, reuse)
+}
+
+func (h *handOff) stopProbe() {
+	if h.probe != nil {
+		h.probe.Stop()
+		h.probe = nil
+	}
+}
+
+// ask sends the node a Query: the hand-off has been silent for silentHandOff.
+func (h *handOff) ask() {
+	if h.answered.Load() {
+		return
+	}
+	h.stream.session.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Query{
+		Query: &runtimev1.Query{StreamId: h.stream.id, RequestNumber: h.number},
+	}})
+}
+
+// fenceNeverSeen ends the stream of a request that the node has not seen. The
+// node will refuse the request should it still arrive.
+func (h *handOff) fenceNeverSeen() {
+	if h.answered.Load() {
+		return
+	}
+	h.neverSeen.Store(true)
+	h.stream.transport.sever()
+}
+
+func (h *handOff) lost(doing string, err error) error {
+	if h.neverSeen.Load() && !h.answered.Load() {
+		return dispatch.ErrNeverSeen
+	}
+	return fmt.Errorf("%w: %s on stream %d of node %s: %w", dispatch.ErrLinkLost, doing, h.stream.id, h.stream.session.node.id, err)
+}
+
+// waiter is a Take that found no parked stream.
+type waiter struct{ ready chan *handOff } // one value, or closed when the session ends
+
+// take returns a parked stream, last in first out, waiting until there is one.
+func (s *session) take(ctx context.Context) (*handOff, error) {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return nil, dispatch.ErrLinkLost
+	}
+	if last := len(s.idle) - 1; last >= 0 {
+		ws := s.idle[last]
+		s.idle[last] = nil
+		s.idle = s.idle[:last]
+		s.leastIdle = min(s.leastIdle, last)
+		h := s.holdLocked(ws)
+		more := s.growLocked()
+		s.mu.Unlock()
+		s.enqueueWish(more)
+		return h, nil
+	}
+	s.leastIdle = 0
+	w := &waiter{ready: make(chan *handOff, 1)}
+	s.waiters = append(s.waiters, w)
+	more := s.growLocked()
+	s.mu.Unlock()
+	s.enqueueWish(more)
+
+	select {
+	case h, ok := <-w.ready:
+		if !ok {
+			return nil, dispatch.ErrLinkLost
+		}
+		return h, nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	if i := slices.Index(s.waiters, w); i >= 0 {
+		s.waiters = slices.Delete(s.waiters, i, i+1)
+	}
+	s.mu.Unlock()
+	// Off the list, so nothing is sent any more: what was sent before goes back.
+	select {
+	case h, ok := <-w.ready:
+		if ok {
+			h.Park()
+		}
+	default:
+		s.finishIfDrained()
+	}
+	return nil, ctx.Err()
+}
+
+// growLocked decides whether the node shall open more streams: when those in
+// demand come close to what it keeps open, half as many again are wished for. It
+// returns the new total, or 0 for no change.
+func (s *session) growLocked() (total int) {
+	demand := s.heldCount + len(s.waiters)
+	if demand+lowSpares <= s.wished || s.wished >= maxStreams {
+		return 0
+	}
+	s.wished = min(demand+max(framecodec.InitialStreams, demand/2), maxStreams)
+	return s.wished
+}
+
+// enqueueWish tells the node how many streams to keep open; 0 = no change.
+func (s *session) enqueueWish(total int) {
+	if total > 0 {
+		s.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_WorkStreams{
+			WorkStreams: &runtimev1.WorkStreams{Total: uint32(total)},
+		}})
+	}
+}
+
+func (s *session) holdLocked(ws *workStream) *handOff {
+	ws.number++
+	ws.held = &handOff{
+		stream: ws, number: ws.number,
+		out: requests.Get().(*framecodec.Request), in: answers.Get().(*framecodec.Answer),
+	}
+	s.heldCount++
+	return ws.held
+}
+
+// offerLocked parks ws, or gives it to the longest waiting Take.
+func (s *session) offerLocked(ws *workStream) {
+	if len(s.waiters) > 0 {
+		w := s.waiters[0]
+		s.waiters = slices.Delete(s.waiters, 0, 1)
+		w.ready <- s.holdLocked(ws)
+		return
+	}
+	s.idle = append(s.idle, ws)
+}
+
+// releaseLocked lets the handler of ws return.
+func (s *session) releaseLocked(ws *workStream) {
+	delete(s.streams, ws.id)
+	close(ws.gone)
+}
+
+// add parks a new stream.
+func (s *session) add(ws *workStream) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ended:
+		return errStaleToken
+	case s.streams[ws.id] != nil:
+		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("stream id %d is in use", ws.id))
+	case len(s.streams) >= maxStreams:
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("a node may open at most %d work streams", maxStreams))
+	}
+	s.streams[ws.id] = ws
+	s.offerLocked(ws)
+	return nil
+}
+
+// giveBack ends a hand-off.
+func (s *session) giveBack(ws *workStream, reuse bool) {
+	s.mu.Lock()
+	ws.held = nil
+	s.heldCount--
+	if reuse && !ws.broken && !s.ended {
+		s.offerLocked(ws)
+		s.mu.Unlock()
+		s.finishIfDrained()
+		return
+	}
+	s.mu.Unlock()
+	if !reuse {
+		ws.transport.sever() // tells the node at once, before the handler can
+	}
+	s.mu.Lock()
+	s.releaseLocked(ws)
+	s.mu.Unlock()
+	s.finishIfDrained()
+}
+
+// drop is the end of the node's side of ws: it leaves the parked ones, or is
+// left to its holder, whose reads and writes fail.
+func (s *session) drop(ws *workStream) {
+	s.mu.Lock()
+	ws.broken = true
+	if i := slices.Index(s.idle, ws); i >= 0 {
+		s.idle = slices.Delete(s.idle, i, i+1)
+		s.leastIdle = min(s.leastIdle, len(s.idle))
+		s.releaseLocked(ws)
+	}
+	s.mu.Unlock()
+	ws.transport.sever()
+}
+
+// trim ends half of the streams that stayed parked for a whole heartbeat
+// interval without need, longest parked first. The Edge does it, not the node:
+// only here is it certain that no request is on its way to the stream.
+func (s *session) trim() {
+	s.mu.Lock()
+	surplus := s.leastIdle - max(spareStreams, s.heldCount/2)
+	n := min((surplus+1)/2, len(s.idle))
+	wish := 0
+	if surplus > 0 {
+		for _, ws := range s.idle[:n] {
+			s.releaseLocked(ws)
+		}
+		s.idle = slices.Delete(s.idle, 0, n)
+		s.wished = max(len(s.streams), framecodec.InitialStreams)
+		wish = s.wished
+	}
+	s.leastIdle = len(s.idle)
+	s.mu.Unlock()
+	s.enqueueWish(wish)
+}
+
+// queryResult takes the node's answer to a Query.
+func (s *session) queryResult(r *runtimev1.QueryResult) {
+	if r.GetSeen() {
+		return
+	}
+	s.mu.Lock()
+	var h *handOff
+	if ws := s.streams[r.GetStreamId()]; ws != nil && ws.held != nil && ws.held.number == r.GetRequestNumber() {
+		h = ws.held
+	}
+	s.mu.Unlock()
+	if h != nil {
+		h.fenceNeverSeen()
+	}
+}
+
+// milliseconds is d on the wire: rounded up, so that a limit never becomes "none".
+func milliseconds(d time.Duration) uint32 {
+	const most = 1<<32 - 1
+	return uint32(min((max(d, 0)+time.Millisecond-1)/time.Millisecond, most))
+}
+
+func wireBegin(b *dispatch.Begin) *runtimev1.RequestBegin {
+	if b == nil {
+		return nil
+	}
+	slab := make([]runtimev1.Header, len(b.Header))
+	headers := make([]*runtimev1.Header, len(b.Header))
+	for i, h := range b.Header {
+		slab[i].Name, slab[i].Value = h.Name, h.Value
+		headers[i] = &slab[i]
+	}
+	return &runtimev1.RequestBegin{
+		ProviderId:     string(b.Provider),
+		Path:           b.Path,
+		ContentLength:  uint64(max(b.ContentLength, 0)),
+		Headers:        headers,
+		IdleTimeoutMs:  milliseconds(b.IdleTimeout),
+		RequestId:      b.RequestID,
+		TotalTimeoutMs: milliseconds(b.TotalTimeout),
+	}
+}
+
+func domainHead(h *runtimev1.ResponseHead) *dispatch.Head {
+	if h == nil {
+		return nil
+	}
+	head := &dispatch.Head{Status: int(h.Status), Header: make([]dispatch.Header, len(h.Headers))}
+	for i, field := range h.Headers {
+		head.Header[i] = dispatch.Header{Name: field.Name, Value: field.Value}
+	}
+	return head
+}
+
+// domainFailure translates a failure. A code of a later version counts as a
+// provider lost: the one reading that claims neither that the request may be
+// repeated nor that it was cancelled.
+func domainFailure(f *runtimev1.Failure) *dispatch.Failure {
+	if f == nil {
+		return nil
+	}
+	code := dispatch.ProviderDisconnected
+	switch f.Code {
+	case runtimev1.FailureCode_FAILURE_CODE_NEVER_OPENED:
+		code = dispatch.NeverOpened
+	case runtimev1.FailureCode_FAILURE_CODE_PROVIDER_BUSY:
+		code = dispatch.ProviderBusy
+	case runtimev1.FailureCode_FAILURE_CODE_PROVIDER_UNREACHABLE:
+		code = dispatch.ProviderUnreachable
+	case runtimev1.FailureCode_FAILURE_CODE_PROVIDER_TIMEOUT:
+		code = dispatch.ProviderTimeout
+	case runtimev1.FailureCode_FAILURE_CODE_CANCELLED:
+		code = dispatch.Cancelled
+	}
+	return &dispatch.Failure{Code: code, Message: f.Message}
+}
