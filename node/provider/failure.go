@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"syscall"
 
 	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
@@ -37,6 +36,7 @@ func failed(code runtimev1.FailureCode, format string, args ...any) *Frame {
 func describe(err error) string {
 	var dns *net.DNSError
 	var op *net.OpError
+	var slow net.Error
 	var unknownAuthority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -54,7 +54,7 @@ func describe(err error) string {
 		return err.Error()
 	case errors.As(err, &record):
 		return "the server does not speak TLS; use http:// in base_url"
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.As(err, &slow) && slow.Timeout():
 		return "no connection in time"
 	case errors.As(err, &op):
 		return op.Err.Error()

@@ -6,13 +6,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 	"github.com/iop-dev/iop/node/gate"
 	"github.com/iop-dev/iop/node/provider/simulator"
-	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -77,23 +77,24 @@ func settingsOf(p *runtimev1.Provider) *settings {
 
 func milliseconds(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// instance is one provider: a server, the way to it and its gate. Identity
-// fields are immutable; running, retired, unusable and gate belong to Set.mu.
+// instance is one provider: a server and the way to it. What the first block
+// holds is immutable; the rest belongs to Set.mu.
 type instance struct {
 	id, kind, baseURL string
 	simulator         *runtimev1.Simulator
 	profile           profile
+	// unusable says why no request may be sent, in words for an operator; "" if
+	// there is no reason.
+	unusable string
 	// server names the physical server, for the gate.
 	server    string
 	endpoints map[string]*url.URL
 	transport *http.Transport
 	// stopServer ends a simulator.
 	stopServer func()
-	settings   atomic.Pointer[settings]
 
-	gate *gate.Gate
-	// unusable says why no request may be sent, in words for the client's operator.
-	unusable string
+	settings *settings
+	gate     *gate.Gate
 	running  int
 	retired  bool
 }
@@ -104,36 +105,33 @@ func (p *instance) is(other *runtimev1.Provider) bool {
 		proto.Equal(p.simulator, other.GetSimulator())
 }
 
-func newInstance(config Config, described *runtimev1.Provider, live *settings) *instance {
-	p := &instance{
-		id: described.GetId(), kind: described.GetType(), baseURL: described.GetBaseUrl(),
-		simulator: described.GetSimulator(),
+// unusable is the instance of a provider that no request may be sent to.
+func unusable(described *runtimev1.Provider, why string) *instance {
+	return &instance{id: described.GetId(), kind: described.GetType(), baseURL: described.GetBaseUrl(), unusable: why}
+}
+
+func newInstance(config Config, described *runtimev1.Provider) *instance {
+	id, kind, baseURL := described.GetId(), described.GetType(), described.GetBaseUrl()
+	special, known := profiles[kind]
+	if !known {
+		return unusable(described, fmt.Sprintf("provider %s: this node's version cannot run providers of type %q", id, kind))
 	}
-	p.settings.Store(live)
-	var known bool
-	if p.profile, known = profiles[p.kind]; !known {
-		p.unusable = fmt.Sprintf("provider %s: this node's version cannot run providers of type %q", p.id, p.kind)
-		return p
-	}
-	if p.kind == simulatorType {
+	p := &instance{id: id, kind: kind, baseURL: baseURL, simulator: described.GetSimulator(), profile: special, transport: newTransport()}
+	if kind == simulatorType {
 		p.serveSimulator(config)
 		return p
 	}
-	root, err := parseBaseURL(p.baseURL)
+	root, err := parseBaseURL(baseURL)
 	if err != nil {
-		p.unusable = fmt.Sprintf("provider %s: %v", p.id, err)
-		return p
+		return unusable(described, fmt.Sprintf("provider %s: %v", id, err))
 	}
 	if config.Allow != nil {
-		if err := config.Allow(p.baseURL); err != nil {
-			p.unusable = fmt.Sprintf("provider %s: this node does not allow its endpoint: %v", p.id, err)
-			return p
+		if err := config.Allow(baseURL); err != nil {
+			return unusable(described, fmt.Sprintf("provider %s: this node does not allow its endpoint: %v", id, err))
 		}
 	}
 	dial := &net.Dialer{Timeout: dialTimeout, FallbackDelay: fallbackDelay}
-	p.server = physical(root)
-	p.endpoints = endpoints(root)
-	p.transport = newTransport()
+	p.server, p.endpoints = physical(root), endpoints(root)
 	p.transport.DialContext = dialer(dial.DialContext)
 	return p
 }
@@ -144,7 +142,6 @@ func (p *instance) serveSimulator(config Config) {
 	server := simulator.Serve(simulator.New(p.simulator, config.Clock))
 	p.server = simulatorType + ":" + p.id
 	p.endpoints = endpoints(&url.URL{Scheme: "http", Host: "simulator.iop.invalid"})
-	p.transport = newTransport()
 	p.transport.DialContext = dialer(server.Dial)
 	p.stopServer = server.Close
 }

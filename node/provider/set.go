@@ -1,8 +1,11 @@
 package provider
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -29,6 +32,8 @@ type Config struct {
 // the same instances, gates and counts.
 type Set struct {
 	config Config
+	// applying lets one Apply work at a time, without holding mu.
+	applying sync.Mutex
 
 	mu        sync.Mutex
 	instances map[string]*instance
@@ -60,39 +65,55 @@ func NewSet(config Config) *Set {
 // type, malformed URL) is kept as such: requests for it fail with
 // FAILURE_CODE_NEVER_OPENED and the reason.
 func (s *Set) Apply(providers []*runtimev1.Provider) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	present, closed := maps.Clone(s.instances), s.closed
+	s.mu.Unlock()
+	if closed {
 		return
 	}
-	var unused []*instance
 	next := make(map[string]*instance, len(providers))
+	// owners of servers, by provider id: two gates for one server would be none.
 	owners := make(map[string]string, len(providers))
 	for _, p := range providers {
-		settings := settingsOf(p)
-		old := s.instances[p.GetId()]
-		if old != nil && old.is(p) && next[p.GetId()] == nil {
-			old.settings.Store(settings)
-			next[p.GetId()] = old
-		} else {
-			next[p.GetId()] = newInstance(s.config, p, settings)
-		}
-		current := next[p.GetId()]
-		if owner, taken := owners[current.server]; taken && current.unusable == "" {
-			current.unusable = "provider " + p.GetId() + " has the server of provider " + owner + "; give each its own base_url"
-		}
-		if current.unusable != "" {
-			s.config.Log.Warn("provider unusable", "provider_id", p.GetId(), "reason", current.unusable)
+		id := p.GetId()
+		if next[id] != nil {
+			s.config.Log.Warn("provider named twice", "provider_id", id)
 			continue
 		}
-		owners[current.server] = p.GetId()
-		g := s.gates[current.server]
-		if g == nil {
-			g = gate.New(int(p.GetCapacity()), s.config.Clock)
-			s.gates[current.server] = g
+		current := present[id]
+		if current == nil || !current.is(p) {
+			current = newInstance(s.config, p)
 		}
-		g.Resize(int(p.GetCapacity()))
-		current.gate = g
+		if owner, taken := owners[current.server]; taken && current.unusable == "" {
+			current.close()
+			current = unusable(p, fmt.Sprintf("provider %s has the server of provider %s; give each its own base_url", id, owner))
+		}
+		if current.unusable == "" {
+			owners[current.server] = id
+		} else {
+			s.config.Log.Warn("provider unusable", "provider_id", id, "reason", current.unusable)
+		}
+		next[id] = current
+	}
+	for _, p := range s.replace(next, providers) {
+		p.close()
+	}
+}
+
+// replace makes next the instances, with their live settings and gates. It
+// returns those that are in no more use.
+func (s *Set) replace(next map[string]*instance, providers []*runtimev1.Provider) (unused []*instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		for id, p := range next {
+			if s.instances[id] != p {
+				unused = append(unused, p)
+			}
+		}
+		return unused
 	}
 	for id, old := range s.instances {
 		if next[id] != old {
@@ -103,15 +124,28 @@ func (s *Set) Apply(providers []*runtimev1.Provider) {
 		}
 	}
 	s.instances = next
+	wanted := make(map[string]bool, len(next))
+	for _, p := range providers {
+		current := next[p.GetId()]
+		if current.unusable != "" || wanted[current.server] {
+			continue
+		}
+		wanted[current.server] = true
+		current.settings = settingsOf(p)
+		g := s.gates[current.server]
+		if g == nil {
+			g = gate.New(int(p.GetCapacity()), s.config.Clock)
+			s.gates[current.server] = g
+		}
+		g.Resize(int(p.GetCapacity()))
+		current.gate = g
+	}
 	for server, g := range s.gates {
-		if _, wanted := owners[server]; !wanted && g.InUse() == 0 && g.Waiting() == 0 {
+		if !wanted[server] && g.InUse() == 0 && g.Waiting() == 0 {
 			delete(s.gates, server)
 		}
 	}
-	s.mu.Unlock()
-	for _, p := range unused {
-		p.close()
-	}
+	return unused
 }
 
 // Run executes one request: gate, provider, frames to out. It returns when the
@@ -144,7 +178,7 @@ func (s *Set) enter(x *exchange) *runtimev1.Failure {
 	case p.unusable != "":
 		return failure(neverOpened, "%s", p.unusable)
 	}
-	x.instance, x.gate, x.settings = p, p.gate, p.settings.Load()
+	x.instance, x.gate, x.settings = p, p.gate, p.settings
 	p.running++
 	s.running[x] = struct{}{}
 	return nil
@@ -208,12 +242,7 @@ func (s *Set) Usage() []Usage {
 		}
 		report = append(report, u)
 	}
-	slices.SortFunc(report, func(a, b Usage) int {
-		if a.ProviderID < b.ProviderID {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(report, func(a, b Usage) int { return cmp.Compare(a.ProviderID, b.ProviderID) })
 	return report
 }
 

@@ -218,7 +218,7 @@ func TestCase_E22_EverySpellingOfTheBaseURLWorks(t *testing.T) {
 func TestCase_H15_ProxiesOfTheEnvironmentAreNotUsed(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	t.Setenv("ALL_PROXY", "http://127.0.0.1:1")
-	p := newInstance(Config{Clock: clockwork.NewRealClock(), Log: quiet()}, described("openai", "http://192.168.7.7:8000"), &settings{})
+	p := newInstance(Config{Clock: clockwork.NewRealClock(), Log: quiet()}, described("openai", "http://192.168.7.7:8000"))
 	assert.Nil(t, p.transport.Proxy, "net/http never proxies loopback, so a request to a stub could not show this")
 }
 
