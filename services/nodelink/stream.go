@@ -56,12 +56,18 @@ var (
 	answers  = sync.Pool{New: func() any { return new(framecodec.Answer) }}
 )
 
-// Send implements dispatch.Stream.
+// Send implements dispatch.Stream. An error that is also ErrNeverSeen says that
+// the node has not seen the request.
 func (h *handOff) Send(f *dispatch.RequestFrame) error {
 	if h.done {
 		return dispatch.ErrLinkLost
 	}
 	if f.Begin != nil {
+		select {
+		case <-h.stream.session.done: // generation is checked again at hand-off
+			return fmt.Errorf("%w before the request was sent: %w", dispatch.ErrLinkLost, dispatch.ErrNeverSeen)
+		default:
+		}
 		h.probe = h.stream.session.service.cfg.Clock.AfterFunc(silentHandOff, h.ask)
 	}
 	h.sent = true

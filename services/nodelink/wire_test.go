@@ -175,7 +175,7 @@ func TestSessionLossEndsEverythingOfItsGeneration(t *testing.T) {
 	require.ErrorIs(t, err, dispatch.ErrLinkLost)
 	h.Discard()
 	for _, p := range parked {
-		require.ErrorIs(t, p.begin("y"), dispatch.ErrLinkLost)
+		require.ErrorIs(t, p.begin("y"), dispatch.ErrNeverSeen)
 		p.Discard()
 	}
 
@@ -338,7 +338,7 @@ func TestThreeStalledReceiversStopNobodyElse(t *testing.T) {
 		}
 		chunk := make([]byte, 16<<10)
 		for i := range 4096 { // 64 MiB, if it were read
-			if i == 20 { // more than any buffer outside the stream's window holds
+			if i == 15 { // the stream's window of 256 KiB holds one more
 				stalled.Add(1)
 				full <- struct{}{}
 			}
