@@ -134,6 +134,29 @@ func TestCase_D05_ImagesHaveAPriceEach(t *testing.T) {
 	requireLong(t, []byte(`{"messages":[{"role":"user","content":[{"type":"document","source":{"data":"JVBER`+image+`"}}]}]}`)) // a document's text becomes prompt
 }
 
+func TestD05_AudioAndVideoAreNoText(t *testing.T) {
+	media := base64.StdEncoding.EncodeToString(randomBytes(1500000))
+	for name, part := range map[string]string{
+		"audio":         `{"type":"input_audio","input_audio":{"data":"` + media + `","format":"wav"}}`,
+		"video":         `{"type":"video_url","video_url":{"url":"data:video/mp4;base64,` + media + `"}}`,
+		"video address": `{"type":"video_url","video_url":{"url":"https://example.org/a.mp4"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			tokens := Tokens([]byte(`{"messages":[{"role":"user","content":[` + part + `]}]}`))
+			require.GreaterOrEqual(t, tokens, mediaTokens)
+			require.Less(t, tokens, 20000)
+		})
+	}
+	requireLong(t, []byte(`{"messages":[{"role":"user","content":[{"type":"x","data":"`+media+`"}]}]}`)) // no place for media
+}
+
+func TestEscapesCostWhatTheyStandFor(t *testing.T) {
+	for escaped, plain := range map[string]string{`\u0041`: "A", `\u00e9`: "é", `\u0e01`: "ก", `\ud55c`: "한", `\ud83d\ude00`: "😀", `\u2014`: "—", `\u2764`: "❤"} {
+		of := func(s string) int { return Tokens([]byte(`{"messages":"` + strings.Repeat(s, 500) + `"}`)) }
+		require.Equal(t, of(plain), of(escaped), escaped)
+	}
+}
+
 func TestCase_D07_ToolSchemasCount(t *testing.T) {
 	var tools strings.Builder
 	for i := 0; tools.Len() < 600000; i++ {

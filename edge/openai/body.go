@@ -38,9 +38,6 @@ func readBody(w http.ResponseWriter, r *http.Request, s *active) ([]byte, error)
 	body := make([]byte, 0, size)
 	for {
 		if len(body) == cap(body) {
-			if int64(len(body)) > s.BodyLimit {
-				return nil, tooLarge(s.BodyLimit)
-			}
 			grown := make([]byte, len(body), min(int64(cap(body))*2, s.BodyLimit+1))
 			copy(grown, body)
 			body = grown

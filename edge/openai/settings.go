@@ -49,7 +49,7 @@ type Settings struct {
 
 // Defaults of what Settings leaves at zero.
 const (
-	DefaultHeaderLimit       = 64 << 10
+	DefaultHeaderLimit       = 32 << 10
 	DefaultBodyTimeout       = 60 * time.Second
 	DefaultReconnectInterval = 10 * time.Second
 )

@@ -39,6 +39,16 @@ func TestPlaces(t *testing.T) {
 		{"response.model in an event", SSE, "event: response.created\ndata: {\"response\":{\"id\":1,\"model\":\"served\"}}\n\n", "event: response.created\ndata: {\"response\":{\"id\":1,\"model\":\"asked-for\"}}\n\n"},
 		{"message.model in an event", SSE, "data: {\"type\":\"message_start\",\"message\":{\"model\":\"served\"}}\n\n", "data: {\"type\":\"message_start\",\"message\":{\"model\":\"asked-for\"}}\n\n"},
 		{"a value broken by a line end stays, the next event is spliced", SSE, "data: {\"model\":\"ser\ndata: ved\"}\n\ndata: {\"model\":\"served\"}\n\n", "data: {\"model\":\"ser\ndata: ved\"}\n\ndata: {\"model\":\"asked-for\"}\n\n"},
+		{"no colon", JSON, `{"a" 1,"model":"served"}`, ""},
+		{"no comma", JSON, `{"a":1 "model":"served"}`, ""},
+		{"no value", JSON, `{"a":,"model":"served"}`, ""},
+		{"a wrong bracket", JSON, `{"a":],"model":"served"}`, ""},
+		{"a wrong end", JSON, `{"a":1],"model":"served"}`, ""},
+		{"no key", JSON, `{1:2,"model":"served"}`, ""},
+		{"after the end", JSON, `{} {"model":"served"}`, ""},
+		{"a key that is no string to JSON", JSON, `{"\x":1,"model":"served"}`, `{"\x":1,"model":"asked-for"}`},
+		{"nearly the end marker", SSE, "data: [DONX]\n\ndata: {\"model\":\"served\"}\n\n", "data: [DONX]\n\ndata: {\"model\":\"asked-for\"}\n\n"},
+		{"a number broken by a line end", SSE, "data: {\"a\":1\ndata: ,\"model\":\"served\"}\n\n", "data: {\"a\":1\ndata: ,\"model\":\"asked-for\"}\n\n"},
 		{"another field stays", SSE, "id: {\"model\":\"served\"}\n\n", ""},
 		{"a byte order mark is no part of the field name", SSE, "\ufeffdata: {\"model\":\"served\"}\n\n", "\ufeffdata: {\"model\":\"asked-for\"}\n\n"},
 	} {
@@ -75,6 +85,11 @@ func TestCase_SSEFraming(t *testing.T) {
 		{"A14 error event", "event: error\ndata: {}\n\n", Seen{Error: true, PromptTokens: -1, CompletionTokens: -1}},
 		{"A14 error field", "error: {\"code\":500}\n\n", Seen{Error: true, PromptTokens: -1, CompletionTokens: -1}},
 		{"finish_reason elsewhere is none", "data: {\"x\":[{\"finish_reason\":\"stop\"}],\"choices\":[{\"delta\":{\"finish_reason\":\"stop\"}}]}\n\n", Seen{PromptTokens: -1, CompletionTokens: -1}},
+		{"usage broken by a line end", "data: {\"usage\":{\"prompt_tokens\":12\ndata: ,\"completion_tokens\":3.5,\"x\":1}}\n\n", Seen{PromptTokens: 12, CompletionTokens: -1}},
+		{"the marker broken by a line end is none", "data: [DO\ndata: NE]\n\n", Seen{PromptTokens: -1, CompletionTokens: -1}},
+		{"a later choice finishes", "data: {\"choices\":[{\"finish_reason\":null},{\"finish_reason\":\"length\"}]}\n\n", Seen{Finish: true, PromptTokens: -1, CompletionTokens: -1}},
+		{"an error in words", "data: {\"error\":\"no\"}\n\n", Seen{Error: true, PromptTokens: -1, CompletionTokens: -1}},
+		{"an error type", "data: {\"type\":\"error\",\"message\":\"no\"}\n\n", Seen{Error: true, PromptTokens: -1, CompletionTokens: -1}},
 		{"messages end", "data: {\"type\":\"message_stop\"}\n\n", Seen{Finish: true, PromptTokens: -1, CompletionTokens: -1}},
 		{"responses end with usage", "data: {\"type\":\"response.completed\",\"response\":{\"model\":\"served\",\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}}\n\n", Seen{Finish: true, PromptTokens: 3, CompletionTokens: 4}},
 	} {
@@ -108,6 +123,13 @@ func TestCase_A07_LongLinePassesInBoundedMemory(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	require.True(t, bytes.HasSuffix(out, []byte(replacement+"}\n\n")))
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<10), "the automaton keeps nothing of the line")
+}
+
+func TestModelTooLongEndsInAnEscape(t *testing.T) {
+	body := `{"model":"` + strings.Repeat("m", MaxModelBytes) + `\"x","a":{"model":1}}`
+	for _, size := range []int{MaxModelBytes + 11, 100, len(body)} {
+		require.Equal(t, body, string(run(New(JSON, []byte(replacement)), []byte(body), []int{size})))
+	}
 }
 
 func TestTerminator(t *testing.T) {
