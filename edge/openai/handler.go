@@ -145,7 +145,8 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 		y.free()
 	}()
 	err := h.dispatcher.Do(r.Context(), request, y)
-	if err == nil {
+	var reported *reportedError
+	if err == nil || errors.As(err, &reported) {
 		return nil
 	}
 	return h.failed(r.Context(), y, s, id, err)

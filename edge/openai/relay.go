@@ -84,11 +84,23 @@ func (y *relay) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
 	if err := y.stream(f.Body, f.End); err != nil {
 		return err
 	}
-	if f.End && y.judged && !y.splicer.Seen().Complete() {
+	if !f.End || !y.judged {
+		return nil
+	}
+	switch seen := y.splicer.Seen(); {
+	case seen.Error:
+		return &reportedError{lostProvider(g, true, "the provider reported an error inside its stream")}
+	case !seen.Complete():
 		return lostProvider(g, true, "the stream ended without finish_reason, end marker or error")
 	}
 	return nil
 }
+
+// reportedError makes dispatch count an answer as failed whose error the provider itself has told the client, in an event (A14).
+type reportedError struct{ failed error }
+
+func (e *reportedError) Error() string { return e.failed.Error() }
+func (e *reportedError) Unwrap() error { return e.failed }
 
 func lostProvider(g *dispatch.Grant, started bool, why string) error {
 	return &dispatch.FailedError{Code: dispatch.ProviderDisconnected, Message: why, Started: started, HandedOff: true, Grant: *g}
@@ -220,11 +232,14 @@ func (y *relay) armWrite() {
 	_ = y.rc.SetWriteDeadline(y.writeDeadline) // unsupported only in writers that are no connection
 }
 
-// failed tells the client that an answer which has begun is not whole: a stream gets an error event of its own and ends without an end
+// failed tells the client that an answer which has begun is not whole: a stream gets one error event of its own and ends without an end
 // marker; anything else is cut off, so that it cannot pass for complete.
 func (y *relay) failed(p problem) {
 	if y.gone || !y.sse || !y.splicing {
 		panic(http.ErrAbortHandler)
+	}
+	if seen := y.splicer.Seen(); seen.Done || seen.Error && y.splicer.Terminator() == "" {
+		return // the client has the whole answer, or the provider's own error
 	}
 	y.buf = append(y.buf[:0], y.splicer.Terminator()...)
 	y.buf = append(y.buf, "data: "...)

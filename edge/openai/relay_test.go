@@ -39,7 +39,6 @@ func TestStreamsPass(t *testing.T) {
 		{"A06 no space, several data lines", []string{"data:{\"model\":\"served\"}\n\n", "data: {\"choices\":\ndata: [{\"finish_reason\":\"stop\"}]}\n\n"}},
 		{"A07 one line of 2 MB", append(split(big, 16<<10), finish, done)},
 		{"A09 empty and absent choices", []string{"data: {\"choices\":[]}\n\n", "data: {\"id\":1}\n\n", finish, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1}}\n\n", done}},
-		{"A14 in-band error", []string{delta, "data: {\"error\":{\"message\":\"from the provider\",\"code\":500}}\n\n"}},
 		{"A25 finish, then usage", []string{delta, finish, "data: {\"choices\":[],\"usage\":{}}\n\n", done}},
 		{"A26 reasoning and unknown fields", []string{"data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"h\\u006d\",\"zz\":1.50}}]}\n\n", finish, done}},
 		{"A28 no last blank line", []string{delta, finish, "data: {\"usage\":{\"prompt_tokens\":1}}\n"}},
@@ -128,6 +127,34 @@ func TestStreamsBreak(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestCase_A14_TheProvidersOwnErrorEventIsTheOnlyOne(t *testing.T) {
+	const event = "data: {\"error\":{\"message\":\"from the provider\",\"code\":500}}\n\n"
+	for name, d := range map[string]doFunc{"a neat end": answer(ended(events(delta, event))...), "a reset": answer(events(delta, event)...).then(lost)} {
+		t.Run(name, func(t *testing.T) {
+			var result error
+			record := doFunc(func(ctx context.Context, q *dispatch.Request, s dispatch.Sink) error {
+				result = d(ctx, q, s)
+				return result
+			})
+			over(t, record, settings(), func(r *rig) {
+				got := r.chat(streamed)
+				require.NoError(r, got.err)
+				require.Equal(r, asked(delta+event), got.body)
+				var failed *dispatch.FailedError
+				require.ErrorAs(r, result, &failed, "dispatch counts it as failed")
+			})
+		})
+	}
+}
+
+func TestLinkLostAfterTheEndMarkerAddsNothing(t *testing.T) {
+	over(t, answer(events(delta, finish, done)...).then(lost), settings(), func(r *rig) {
+		got := r.chat(streamed)
+		require.NoError(r, got.err)
+		require.Equal(r, asked(delta+finish+done), got.body)
+	})
 }
 
 func TestCase_A13_ErrorsOfTheProviderAreItsOwn(t *testing.T) {

@@ -23,7 +23,7 @@ const (
 	inEscape                   // after a backslash in it
 	inModel                    // in a model value, withheld
 	inModelEscape              // after a backslash in it
-	inFinish                   // before the first byte of a finish_reason string
+	inReason                   // before the first byte of a finish_reason or error string
 	inType                     // in a type string
 	inCount                    // in a token count
 	inScalar                   // in a number or literal of no interest
@@ -98,7 +98,7 @@ func (s *Splicer) newline(c *cursor) {
 	case inModel, inModelEscape:
 		s.release(c)
 		a.state = dead
-	case inKey, inKeyEscape, inString, inEscape, inFinish, inType, skipString, skipEscape, endMarker:
+	case inKey, inKeyEscape, inString, inEscape, inReason, inType, skipString, skipEscape, endMarker:
 		a.state = dead
 	case inCount:
 		s.counted()
@@ -195,12 +195,16 @@ func (s *Splicer) scan(c *cursor, i, end int) {
 			if !isSpace(b) {
 				s.beginValue(c, b, i)
 			}
-		case inFinish:
+		case inReason:
 			if b == '"' {
-				a.state = afterValue // some servers write "" for "not yet"
+				a.state = afterValue // some servers write "" for "not yet" or "none"
 				break
 			}
-			s.seen.Finish = true
+			if a.want == wantFinish {
+				s.seen.Finish = true
+			} else {
+				s.seen.Error = true
+			}
 			a.state = inString
 			continue
 		case inType:
@@ -278,12 +282,10 @@ func (s *Splicer) beginValue(c *cursor, b byte, i int) {
 			if s.model != nil {
 				a.state, c.value = inModel, i
 			}
-		case wantFinish:
-			a.state = inFinish
+		case wantFinish, wantError:
+			a.state = inReason
 		case wantType:
 			a.state, a.textLen = inType, 0
-		case wantError:
-			s.seen.Error = true
 		}
 	case '{':
 		a.state = keyOrEnd

@@ -89,6 +89,7 @@ func TestCase_SSEFraming(t *testing.T) {
 		{"the marker broken by a line end is none", "data: [DO\ndata: NE]\n\n", Seen{PromptTokens: -1, CompletionTokens: -1}},
 		{"a later choice finishes", "data: {\"choices\":[{\"finish_reason\":null},{\"finish_reason\":\"length\"}]}\n\n", Seen{Finish: true, PromptTokens: -1, CompletionTokens: -1}},
 		{"an error in words", "data: {\"error\":\"no\"}\n\n", Seen{Error: true, PromptTokens: -1, CompletionTokens: -1}},
+		{"an empty error is none", "data: {\"error\":\"\"}\n\n", Seen{PromptTokens: -1, CompletionTokens: -1}},
 		{"an error type", "data: {\"type\":\"error\",\"message\":\"no\"}\n\n", Seen{Error: true, PromptTokens: -1, CompletionTokens: -1}},
 		{"messages end", "data: {\"type\":\"message_stop\"}\n\n", Seen{Finish: true, PromptTokens: -1, CompletionTokens: -1}},
 		{"responses end with usage", "data: {\"type\":\"response.completed\",\"response\":{\"model\":\"served\",\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}}\n\n", Seen{Finish: true, PromptTokens: 3, CompletionTokens: 4}},
