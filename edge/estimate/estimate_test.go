@@ -134,7 +134,7 @@ func TestCase_D05_ImagesHaveAPriceEach(t *testing.T) {
 	requireLong(t, []byte(`{"messages":[{"role":"user","content":[{"type":"document","source":{"data":"JVBER`+image+`"}}]}]}`)) // a document's text becomes prompt
 }
 
-func TestD05_AudioAndVideoAreNoText(t *testing.T) {
+func TestCase_D05_AudioAndVideoAreNoText(t *testing.T) {
 	media := base64.StdEncoding.EncodeToString(randomBytes(1500000))
 	for name, part := range map[string]string{
 		"audio":         `{"type":"input_audio","input_audio":{"data":"` + media + `","format":"wav"}}`,

@@ -15,8 +15,8 @@ import (
 	"github.com/iop-dev/iop/edge/dispatch"
 )
 
-// TestErrorTable goes through the contract's table row by row, as far as dispatch's results go.
-func TestErrorTable(t *testing.T) {
+// It goes through the contract's table row by row, as far as dispatch's results go.
+func TestCase_A13_C15_ErrorTable(t *testing.T) {
 	failed := func(code dispatch.FailureCode, handedOff bool) error {
 		return &dispatch.FailedError{Code: code, Message: "secret detail", HandedOff: handedOff, Grant: grant}
 	}
@@ -88,7 +88,7 @@ func TestPanicIsAnInternalErrorOrACut(t *testing.T) {
 	})
 }
 
-func TestRouting(t *testing.T) {
+func TestCase_A22_E23_Routing(t *testing.T) {
 	over(t, answer(whole(200, "application/json", `{}`)), settings(), func(r *rig) {
 		for _, c := range []struct {
 			method, path string

@@ -25,8 +25,8 @@ func asked(s string) string { return strings.ReplaceAll(s, `"served"`, `"m"`) }
 
 var lost = &dispatch.FailedError{Code: dispatch.ProviderDisconnected, Message: "link", Started: true, HandedOff: true, Grant: grant}
 
-// TestStreamsPass: streams which reach the client byte for byte, but for the model, and end well.
-func TestStreamsPass(t *testing.T) {
+// Streams which reach the client byte for byte, but for the model, and end well.
+func TestCase_A01_A04_A06_A07_A09_A15_A25_A26_A28_F04_StreamsPass(t *testing.T) {
 	big := "data: {\"model\":\"served\",\"arguments\":\"" + strings.Repeat("long ", 420<<10) + "\"}\n\n"
 	for _, c := range []struct {
 		name  string
@@ -80,8 +80,8 @@ func split(s string, n int) (parts []string) {
 	return append(parts, s)
 }
 
-// TestStreamsBreak: streams which end too early are told so, in an event of its own, without an end marker.
-func TestStreamsBreak(t *testing.T) {
+// Streams which end too early are told so, in an event of its own, without an end marker.
+func TestCase_A10_A14_StreamsBreak(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		parts []string
@@ -239,7 +239,7 @@ func TestCase_A23_PlainAnswerToAStreamRequest(t *testing.T) {
 	})
 }
 
-func TestNonStreamAnswers(t *testing.T) {
+func TestCase_F04_NonStreamAnswers(t *testing.T) {
 	bodyInParts := []dispatch.Frame{{Head: head(200, "application/json"), Body: []byte(`{"a":[1,2],"mod`)}, {Body: []byte(`el":"ser`)}, {Body: []byte(`ved"}`), End: true}}
 	over(t, answer(bodyInParts...), settings(), func(r *rig) {
 		got := r.chat(hello)
@@ -286,8 +286,8 @@ func TestResponseHeadersAreFiltered(t *testing.T) {
 	})
 }
 
-// TestClientAbortIsNoticed: queued, before the first byte and while streaming (B03, B04 at this level).
-func TestClientAbortIsNoticed(t *testing.T) {
+// Queued, before the first byte and while streaming (B03, B04 at this level).
+func TestCase_B02_B03_B04_ClientAbortIsNoticed(t *testing.T) {
 	reached, ended := make(chan struct{}), make(chan error)
 	wait := func(frames ...dispatch.Frame) doFunc {
 		return func(ctx context.Context, q *dispatch.Request, s dispatch.Sink) error {
@@ -349,7 +349,7 @@ func TestAClientThatReadsNothingIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestOtherEndpointsAreRows(t *testing.T) {
+func TestCase_E23_OtherEndpointsAreRows(t *testing.T) {
 	u := new(upstream)
 	over(t, u, settings(), func(r *rig) {
 		for _, e := range endpoints {

@@ -29,7 +29,7 @@ func (u *upstream) Do(ctx context.Context, r *dispatch.Request, s dispatch.Sink)
 	return answer(whole(200, "application/json", `{"model":"served"}`))(ctx, r, s)
 }
 
-func TestRequestReachesTheProviderAsItCame(t *testing.T) {
+func TestCase_A08_D20_E01_E02_E04_E05_E08_E09_E11_E12_E13_E14_BodyGoesOnAsItCame(t *testing.T) {
 	for _, c := range []struct{ name, body string }{
 		{"E01 unknown fields", `{"model":"m","chat_template_kwargs":{"enable_thinking":false},"top_k":4,"min_p":0.05,"cache_prompt":true,"made_up":{"x":[{}]}}`},
 		{"E02 large integers", `{"seed":9007199254740993,"model":"m","x":-0,"y":1.0e+2}`},
@@ -273,7 +273,7 @@ func TestRequestID(t *testing.T) {
 	})
 }
 
-func TestKeys(t *testing.T) {
+func TestCase_I11_I15_Keys(t *testing.T) {
 	hash := func(secret string) auth.Hash {
 		h, err := auth.ParseHash(auth.HashToken(secret))
 		require.NoError(t, err)

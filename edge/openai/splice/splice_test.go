@@ -64,7 +64,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-func TestCase_SSEFraming(t *testing.T) {
+func TestCase_A01_A04_A06_A09_A14_A25_A28_Framing(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		body string
