@@ -60,16 +60,15 @@ var classOf = func() (t [256]class) {
 	return t
 }()
 
-// price[a][b] is what a byte of class b costs after one of class a. Words in one case cost a token per three letters; changes of case and
+// price[a][b] is what a byte of class b costs after one of class a. A space is mostly part of its word. Words in one case cost a token per three letters; changes of case and
 // between letters and digits cost more, which prices hex and base64 at about 0.75 token a character without looking ahead.
 var price = func() (t [classes][classes]uint8) {
 	single := [classes]uint8{
-		space: 8, newline: unit, lower: 8, upper: 12, digit: unit, punct: unit, control: unit,
+		space: 4, newline: unit, lower: 8, upper: 12, digit: unit, punct: unit, control: unit,
 		lead2: unit, lead3: unit + 2, leadE0: unit + 12, leadE2: unit, lead4: 3 * unit,
 	}
 	for a := range classes {
 		t[a] = single
-		t[a][space] = 8
 	}
 	t[space][space], t[newline][space] = 3, 3 // indentation merges
 	t[newline][newline] = 12
