@@ -100,7 +100,11 @@ func (o *ollama) post(ctx context.Context, path string, body io.Reader) error {
 	return err
 }
 
-// idle reports, from Ollama's own debug log, that every request it took up has
+// atWork reports, from Ollama's own debug log, that the call with this prompt has got its
+// place in the engine and is being answered.
+func (o *ollama) atWork(prompt string) bool { return o.output.count(prompt) > 0 }
+
+// idle reports, from the same log, that every request it took up has
 // ended: as many ends as starts, and no user of the model left after the last.
 func (o *ollama) idle() bool {
 	const ended = "after processing request finished event"
