@@ -14,6 +14,9 @@ import (
 // EdgeHeader marks every reply of an IOP Edge, which is no provider.
 const EdgeHeader = "X-Iop-Edge"
 
+// edgeOwner is whom an Edge names as the owner of its models.
+const edgeOwner = "iop"
+
 // errIsEdge says that an Edge answers at an address.
 var errIsEdge = errors.New("this is an IOP Edge, not an inference server")
 

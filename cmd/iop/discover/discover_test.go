@@ -147,12 +147,14 @@ func TestU2_FindingsKeepTheOrderOfTheAddressesAndLeaveOutTheSilent(t *testing.T)
 }
 
 func TestU2_AnEdgeIsSkippedWhateverItAnswers(t *testing.T) {
+	marked := stubs[discover.VLLM]
+	marked.header = map[string]string{discover.EdgeHeader: "home"}
 	for name, stub := range map[string]answers{
-		"with models":      stubs[discover.VLLM],
-		"asking for a key": {other: `{"error":{"code":"invalid_api_key"}}`},
+		"with models":      marked,
+		"asking for a key": {header: marked.header, other: `{"error":{"code":"invalid_api_key"}}`},
+		"by its models":    {paths: map[string]string{"/v1/models": `{"object":"list","data":[{"id":"m","owned_by":"iop"}]}`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stub.header = map[string]string{discover.EdgeHeader: "home"}
 			address := serve(t, stub)
 			require.Equal(t, discover.Findings{Edges: []string{address}}, discover.Find(t.Context(), []string{address}))
 			_, err := discover.Inspect(t.Context(), discover.OpenAI, "http://"+address)

@@ -82,10 +82,11 @@ func identify(ctx context.Context, s site, address string) (*Server, error) {
 		}
 		return server, nil
 	}
-	if _, _, err := listOpenAI(ctx, s, "/v1/models"); err == nil {
-		return nil, errUnmarked
+	_, _, err := listOpenAI(ctx, s, "/v1/models")
+	if err != nil {
+		return nil, err
 	}
-	return nil, errNotThis
+	return nil, errUnmarked
 }
 
 // Inspect asks a server that is given by kind and URL for its models. It does

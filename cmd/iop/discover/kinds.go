@@ -216,7 +216,7 @@ type openAIModel struct {
 	OwnedBy string `json:"owned_by"`
 }
 
-// listOpenAI reads a model list of the OpenAI API.
+// listOpenAI reads a model list of the OpenAI API. It fails for an IOP Edge's.
 func listOpenAI(ctx context.Context, s site, path string) ([]openAIModel, *reply, error) {
 	var list struct {
 		Object string         `json:"object"`
@@ -228,6 +228,11 @@ func listOpenAI(ctx context.Context, s site, path string) ([]openAIModel, *reply
 	}
 	if list.Data == nil {
 		return nil, r, fmt.Errorf("GET %s: the answer has no list of models", path)
+	}
+	for _, m := range *list.Data {
+		if m.OwnedBy == edgeOwner {
+			return nil, r, errIsEdge
+		}
 	}
 	return *list.Data, r, nil
 }
