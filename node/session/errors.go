@@ -67,7 +67,7 @@ type NotHTTP2Error struct {
 }
 
 func (e *NotHTTP2Error) Error() string {
-	return fmt.Sprintf("%s answers, but not in HTTP/2, which node connections need: is this the edge's node listener "+
+	return fmt.Sprintf("%s did not answer in HTTP/2, which node connections need: is this the edge's node listener "+
 		"(edge.node_listen), with https if it has TLS and http if not, and no HTTP/1.1 proxy between? (%v)", e.URL, e.Err)
 }
 
@@ -75,21 +75,24 @@ func (e *NotHTTP2Error) Error() string {
 func (e *NotHTTP2Error) Unwrap() error { return e.Err }
 
 // explain makes the error of a dial or registration say what to do.
-func explain(edgeURL string, err error) error {
+func (s *session) explain(err error) error {
+	plain := strings.HasPrefix(strings.ToLower(s.cfg.EdgeURL), "http:")
+	if plain && s.dialer.dialed.Load() && !s.dialer.settled.Load() {
+		return &NotHTTP2Error{URL: s.cfg.EdgeURL, Err: err}
+	}
 	text := err.Error()
 	for _, sign := range []string{
-		"looked like an HTTP/1.1 header",            // an HTTP/1 server answered our preface
-		"malformed HTTP response",                   // the reverse: HTTP/2 frames where HTTP/1 was expected
 		"no application protocol",                   // TLS without h2 in ALPN
 		"unexpected ALPN protocol",                  // likewise
-		"first record does not look like a TLS",     // https URL, plain listener
+		"malformed HTTP response",                   // likewise: spoken to in HTTP/1.1
+		"first record does not look like a TLS",     // a plain listener
+		"server gave HTTP response to HTTPS client", // likewise
 		"bidi streams require at least HTTP/2",      // negotiated down
 		"HTTP Version Not Supported",                // a proxy passed it on as HTTP/1.1
-		"server gave HTTP response to HTTPS client", // https URL, plain listener
 	} {
 		if strings.Contains(text, sign) {
-			return &NotHTTP2Error{URL: edgeURL, Err: err}
+			return &NotHTTP2Error{URL: s.cfg.EdgeURL, Err: err}
 		}
 	}
-	return fmt.Errorf("register with %s: %w", edgeURL, err)
+	return fmt.Errorf("register with %s: %w", s.cfg.EdgeURL, err)
 }

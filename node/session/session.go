@@ -82,6 +82,9 @@ func Run(ctx context.Context, cfg Config) error {
 		append(options, connect.WithReadMaxBytes(framecodec.MaxRequestBody+framecodec.MaxOverhead))...)
 
 	err := s.run(ctx)
+	if errors.Is(err, errStopped) {
+		err = nil
+	}
 	s.finish()
 	sessionTransport.CloseIdleConnections()
 	workTransport.CloseIdleConnections()
@@ -112,10 +115,7 @@ func (s *session) run(ctx context.Context) error {
 	case <-ctx.Done():
 		s.drain()
 	}
-	if err := context.Cause(s.life); !errors.Is(err, errStopped) {
-		return err
-	}
-	return nil
+	return context.Cause(s.life)
 }
 
 // errStopped is the cause of a session that ended because Run's context did.
@@ -138,16 +138,14 @@ func (s *session) registerWith(ctx context.Context, conn *sessionConn) error {
 		ProviderTypes:   s.cfg.ProviderTypes,
 	}}})
 	if sendErr != nil && !errors.Is(sendErr, io.EOF) && s.life.Err() == nil {
-		return explain(s.cfg.EdgeURL, sendErr)
+		return s.explain(sendErr)
 	}
 	first, err := conn.Receive()
 	switch {
-	case s.life.Err() != nil && errors.Is(context.Cause(s.life), errStopped):
-		return nil
 	case s.life.Err() != nil:
 		return context.Cause(s.life)
 	case err != nil:
-		return explain(s.cfg.EdgeURL, err)
+		return s.explain(err)
 	}
 	switch m := first.Message.(type) {
 	case *runtimev1.SessionResponse_Rejected:
@@ -194,9 +192,14 @@ func (s *session) closeWithLife(conn closable) (closeEarly func()) {
 }
 
 // drain is the orderly stop: no new work, the Edge ends the session when the
-// running work has, and the grace bounds that.
+// running work has, and the grace bounds that. Without a grace the session just
+// ends.
 func (s *session) drain() {
 	s.pool.drain()
+	if s.cfg.Grace <= 0 {
+		s.end(errStopped)
+		return
+	}
 	s.enqueue(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_Drain{
 		Drain: &runtimev1.NodeDrain{GraceMs: uint32(min(s.cfg.Grace.Milliseconds(), 1<<32-1))},
 	}})

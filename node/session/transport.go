@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +15,9 @@ import (
 // nothing outlives the session.
 type dialer struct {
 	net.Dialer
+	dialed  atomic.Bool // a connection was made
+	settled atomic.Bool // a peer without TLS began with HTTP/2 settings
+
 	mu     sync.Mutex
 	open   map[net.Conn]struct{}
 	closed bool
@@ -24,6 +28,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, err
 	}
+	d.dialed.Store(true)
 	tracked := &trackedConn{Conn: c, dialer: d}
 	d.mu.Lock()
 	closed := d.closed
@@ -53,6 +58,21 @@ func (d *dialer) close() {
 type trackedConn struct {
 	net.Conn
 	dialer *dialer
+	read   bool // of the transport's one reader
+}
+
+// Read notes whether the first bytes are an HTTP/2 SETTINGS frame: the error a
+// transport gives when they are not depends on whether it was reading or writing.
+func (c *trackedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !c.read && n > 0 {
+		const typeAt, settings = 3, 4
+		c.read = true
+		if n > typeAt && p[typeAt] == settings {
+			c.dialer.settled.Store(true)
+		}
+	}
+	return n, err
 }
 
 func (c *trackedConn) Close() error {
