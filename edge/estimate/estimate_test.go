@@ -128,9 +128,10 @@ func TestCase_D05_ImagesHaveAPriceEach(t *testing.T) {
 			require.Less(t, tokens, ImageTokens+200)
 		})
 	}
+	image = image[:300000]
 	requireLong(t, user("data:image/png;base64,"+image)) // in the text of a message it is text
 	requireLong(t, []byte(`{"messages":[{"role":"user","content":[{"type":"text","text":"data:image/png;base64,`+image+`"}]}]}`))
-	requireLong(t, []byte(`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"`+strings.Repeat("no address ", 60000)+`"}}]}]}`))
+	requireLong(t, []byte(`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"`+strings.Repeat("no address ", 40000)+`"}}]}]}`))
 	requireLong(t, []byte(`{"messages":[{"role":"user","content":[{"type":"document","source":{"data":"JVBER`+image+`"}}]}]}`)) // a document's text becomes prompt
 }
 
@@ -147,7 +148,7 @@ func TestCase_D05_AudioAndVideoAreNoText(t *testing.T) {
 			require.Less(t, tokens, 20000)
 		})
 	}
-	requireLong(t, []byte(`{"messages":[{"role":"user","content":[{"type":"x","data":"`+media+`"}]}]}`)) // no place for media
+	requireLong(t, []byte(`{"messages":[{"role":"user","content":[{"type":"x","data":"`+media[:300000]+`"}]}]}`)) // no place for media
 }
 
 func TestEscapesCostWhatTheyStandFor(t *testing.T) {
