@@ -1,3 +1,4 @@
-// Package up starts the real binary as `iop up` and does what its first lines
-// say: the printed curl line is run by a shell, as a person would paste it.
+// Package up runs the real binary: `iop up`, doing what its first lines say (the
+// printed curl line goes to a shell, as a person would paste it), and an Edge and
+// a Node as two processes over TLS, as the README sets them up.
 package up

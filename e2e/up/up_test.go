@@ -3,7 +3,6 @@
 package up
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,104 +11,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-// patience bounds waits for a process; it never paces a test.
-const patience = 60 * time.Second
-
-var binary string
-
-func TestMain(m *testing.M) { os.Exit(build(m)) }
-
-// build makes the binary once for all tests.
-func build(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "iop-up")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "iop")
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/iop-dev/iop/cmd/iop").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build iop: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
-}
-
-// process is a running `iop up`.
-type process struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	lines  []string // all of stdout
-	stderr *os.File
-	ended  chan error
-}
-
-// start runs `iop up` and returns once it has said all that it says at its start.
-func start(t *testing.T, args ...string) *process {
-	t.Helper()
-	p := &process{t: t, ended: make(chan error, 1)}
-	p.cmd = exec.Command(binary, append([]string{"up", "--state-dir", filepath.Join(t.TempDir(), "state")}, args...)...)
-	var err error
-	p.stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr"))
-	require.NoError(t, err)
-	p.cmd.Stderr = p.stderr
-	stdout, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		p.stderr.Close()
-	})
-	lines := make(chan string)
-	go func() {
-		for s := bufio.NewScanner(stdout); s.Scan(); {
-			lines <- s.Text()
-		}
-		close(lines)
-		p.ended <- p.cmd.Wait()
-	}()
-	deadline := time.After(patience)
-	for {
-		select {
-		case line, more := <-lines:
-			require.True(t, more, "iop up ended: %s", p.errors())
-			p.lines = append(p.lines, line)
-			if strings.HasPrefix(line, "Ctrl-C") {
-				return p
-			}
-		case <-deadline:
-			t.Fatalf("iop up says nothing: %q %s", p.lines, p.errors())
-		}
-	}
-}
-
-func (p *process) errors() string {
-	text, _ := os.ReadFile(p.stderr.Name())
-	return string(text)
-}
-
-func (p *process) text() string { return strings.Join(p.lines, "\n") }
-
-// stop sends Ctrl-C and returns the exit code.
-func (p *process) stop() int {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(os.Interrupt))
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		p.t.Fatalf("iop up does not stop: %s", p.errors())
-	}
-	return p.cmd.ProcessState.ExitCode()
-}
 
 // paste runs the printed curl line in a shell.
 func (p *process) paste() string {
@@ -168,7 +75,7 @@ func TestU1_ThePrintedCurlLineStreamsFromTheSimulator(t *testing.T) {
 	require.NotEmpty(t, content)
 	require.Equal(t, map[string]bool{"simulator": true}, models)
 
-	require.Zero(t, p.stop(), p.errors())
+	require.Zero(t, p.stop(ctrlC), p.errors())
 	require.NotContains(t, p.errors(), "level=", "a clean run logs neither warnings nor errors")
 }
 
@@ -193,7 +100,7 @@ func TestU1_TheAdminTokenIsWhereItIsPrinted(t *testing.T) {
 	require.Equal(t, http.StatusOK, ask(strings.TrimSpace(string(token))))
 	require.Equal(t, http.StatusUnauthorized, ask("wrong"))
 	http.DefaultClient.CloseIdleConnections()
-	require.Zero(t, p.stop(), p.errors())
+	require.Zero(t, p.stop(ctrlC), p.errors())
 }
 
 func TestU2_AGivenProviderServesItsModels(t *testing.T) {
@@ -222,7 +129,7 @@ func TestU2_AGivenProviderServesItsModels(t *testing.T) {
 	content, models := said(t, p.paste())
 	require.Equal(t, "from ollama", content)
 	require.Equal(t, map[string]bool{"it's:1b": true}, models, "the first model that answers chat")
-	require.Zero(t, p.stop(), p.errors())
+	require.Zero(t, p.stop(ctrlC), p.errors())
 }
 
 func TestU1_ATakenPortIsPassedOverAndNamed(t *testing.T) {
@@ -241,11 +148,5 @@ func TestU1_ATakenPortIsPassedOverAndNamed(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 
 	// The stop of a service manager is as good as Ctrl-C.
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	select {
-	case err := <-p.ended:
-		require.NoError(t, err, p.errors())
-	case <-time.After(patience):
-		t.Fatal("iop up does not stop")
-	}
+	require.Zero(t, p.stop(term), p.errors())
 }
