@@ -14,17 +14,22 @@ type Core struct {
 	groups    map[GroupKey]*group
 	scopes    []*scope
 	nodes     map[NodeID]*node
-	requests  map[Seq]*request // every live request, waiting or leased
-	free      *request         // requests to use again
+	requests  table    // every live request, waiting or leased
+	free      *request // requests to use again
 
 	lastSeq   Seq
 	lastLease LeaseID
 	lastGen   Generation
 	now       time.Time // of the command in progress; never falls
 
-	effects []Effect
-	dirty   []*resource // may have gained a free slot in this command
-	counts  Counters
+	effects  []Effect
+	dirty    []*resource // may have gained a free slot in this command
+	changed  []*resource // may have another state than before this command
+	newHeads []*line     // have another head than before this command
+	counts   Counters
+
+	history history
+	unused  *record // to use again
 }
 
 // Counters count what has happened since the core was made; they only rise.
@@ -73,16 +78,19 @@ type request struct {
 	surface  Surface
 	group    *group
 	enqueued time.Time
+	record   *record
 
 	// while waiting
 	line     *line
 	requeued bool          // has held a lease before; waits in a private line
+	reason   Reason        // last noted
 	refused  []ResourceKey // candidates that must not be tried again
 
 	// while leased
 	lease LeaseID
 	gen   Generation
 	res   *resource
+	since time.Time // of the grant
 
 	links      [2]ends // places in lists, by listKind
 	nextUnused *request
@@ -93,7 +101,7 @@ func New(cfg Config) *Core {
 	c := &Core{
 		groups:   map[GroupKey]*group{},
 		nodes:    map[NodeID]*node{},
-		requests: map[Seq]*request{},
+		requests: newTable(),
 	}
 	c.install(cfg)
 	return c
@@ -106,6 +114,12 @@ func (c *Core) begin(now time.Time) {
 	if now.After(c.now) {
 		c.now = now
 	}
+}
+
+// done ends a command that may have changed something.
+func (c *Core) done() []Effect {
+	c.review()
+	return c.effects
 }
 
 func (c *Core) emit(e Effect) { c.effects = append(c.effects, e) }
@@ -122,37 +136,39 @@ func (c *Core) Enqueue(now time.Time, req Request) (Seq, []Effect) {
 		return seq, c.effects
 	}
 	l := g.line(req.Class, req.Surface)
+	r := c.newRequest(seq, g, req)
 	if to := c.choose(l); to != nil {
-		c.grant(c.newRequest(seq, g, req), to)
-		return seq, c.effects
+		c.grant(r, to)
+		return seq, c.done()
 	}
 	reason := l.obstacle()
 	switch {
 	case reason.excluded():
-		c.emit(Effect{Kind: Rejected, Seq: seq, Result: ResultUnavailable, Reason: reason})
+		c.end(r, l, ResultUnavailable, reason)
 	case g.scope.pending >= g.scope.maxQueue:
-		c.emit(Effect{Kind: Rejected, Seq: seq, Result: ResultFull, Reason: reason})
+		c.end(r, l, ResultFull, reason)
 	default:
 		if l.head() != nil {
 			reason = ReasonBehind
 		}
-		r := c.newRequest(seq, g, req)
+		r.reason = reason
 		c.wait(r, l)
+		c.note(r, moment{kind: AtEnqueue, reason: reason}, l)
 		c.emit(Effect{Kind: Queued, Seq: seq, Reason: reason, Deadline: r.deadline()})
 	}
-	return seq, c.effects
+	return seq, c.done()
 }
 
 // Cancel ends a waiting request. It does nothing, and returns false, when the
 // request is leased or has ended: a grant that came first must be released.
 func (c *Core) Cancel(now time.Time, seq Seq) ([]Effect, bool) {
 	c.begin(now)
-	r := c.requests[seq]
+	r := c.requests.get(seq)
 	if r == nil || r.state != waiting {
 		return nil, false
 	}
 	c.reject(r, ResultCancelled, ReasonNone)
-	return c.effects, true
+	return c.done(), true
 }
 
 // Track marks a reserved lease as handed off. False means that the lease has
@@ -176,10 +192,12 @@ func (c *Core) Release(now time.Time, seq Seq, lease LeaseID) ([]Effect, bool) {
 		return nil, false
 	}
 	c.touch(r.res)
+	r.res.service.add(c.now.Sub(r.since))
+	c.note(r, moment{kind: AtEnd}, nil)
 	c.unlease(r)
 	c.forget(r)
 	c.pump()
-	return c.effects, true
+	return c.done(), true
 }
 
 // Refuse ends a lease whose hand-off was refused in a way that says that no
@@ -197,7 +215,7 @@ func (c *Core) Refuse(now time.Time, seq Seq, lease LeaseID) ([]Effect, bool) {
 	c.unlease(r)
 	c.requeue(r)
 	c.pump()
-	return c.effects, true
+	return c.done(), true
 }
 
 // Connect makes a new connection the owner of a node and its resources
@@ -212,9 +230,10 @@ func (c *Core) Connect(now time.Time, id NodeID) (Generation, []Effect) {
 	n.gen, n.connected, n.draining = c.lastGen, true, false
 	for _, res := range n.resources {
 		c.touch(res)
+		c.alter(res)
 	}
 	c.pump()
-	return n.gen, c.effects
+	return n.gen, c.done()
 }
 
 // Disconnect fences a connection: its resources are excluded, its leases
@@ -229,7 +248,7 @@ func (c *Core) Disconnect(now time.Time, id NodeID, gen Generation) ([]Effect, b
 	}
 	c.fence(n)
 	c.pump()
-	return c.effects, true
+	return c.done(), true
 }
 
 // Drain excludes a connected node's resources and keeps its leases. False means
@@ -243,9 +262,10 @@ func (c *Core) Drain(now time.Time, id NodeID, gen Generation) ([]Effect, bool) 
 	}
 	n.draining = true
 	for _, res := range n.resources {
+		c.alter(res)
 		c.strand(res)
 	}
-	return c.effects, true
+	return c.done(), true
 }
 
 // IsCurrent reports whether gen owns the node now.
@@ -269,6 +289,7 @@ func (c *Core) fence(n *node) {
 				continue
 			}
 			c.emit(Effect{Kind: Revoked, Seq: r.seq, Lease: lease, Resource: res.cfg.Key, Gen: n.gen})
+			c.note(r, moment{kind: AtEnd, reason: ReasonOffline}, nil)
 			c.forget(r)
 		}
 	}
@@ -278,6 +299,7 @@ func (c *Core) fence(n *node) {
 		c.requeue(r)
 	}
 	for _, res := range n.resources {
+		c.alter(res)
 		c.strand(res)
 	}
 }
@@ -294,7 +316,7 @@ func (c *Core) node(id NodeID) *node {
 
 // leased returns the request if it holds just this lease.
 func (c *Core) leased(seq Seq, lease LeaseID) *request {
-	r := c.requests[seq]
+	r := c.requests.get(seq)
 	if r == nil || r.state == waiting || r.lease != lease {
 		return nil
 	}
@@ -309,13 +331,15 @@ func (c *Core) newRequest(seq Seq, g *group, req Request) *request {
 		c.free = r.nextUnused
 	}
 	*r = request{seq: seq, class: req.Class, surface: req.Surface, group: g, enqueued: c.now}
-	c.requests[seq] = r
+	r.record = c.newRecord(r)
+	c.requests.put(r)
 	return r
 }
 
 // forget drops a request that has ended.
 func (c *Core) forget(r *request) {
-	delete(c.requests, r.seq)
+	c.requests.drop(r.seq)
+	c.bury(r.record)
 	*r = request{nextUnused: c.free}
 	c.free = r
 }
@@ -324,12 +348,15 @@ func (c *Core) forget(r *request) {
 func (c *Core) grant(r *request, to *link) {
 	c.lastLease++
 	res := to.res
-	r.state, r.lease, r.gen, r.res = reserved, c.lastLease, res.node.gen, res
+	c.note(r, moment{kind: AtGrant, lease: c.lastLease, chosen: res}, to.line)
+	r.record.granted = c.now
+	r.state, r.lease, r.gen, r.res, r.since = reserved, c.lastLease, res.node.gen, res, c.now
 	res.leases.push(r)
 	res.inFlight++
 	if r.class == Long {
 		res.longInFlight++
 	}
+	c.alter(res)
 	c.counts.Granted++
 	c.emit(Effect{Kind: Granted, Seq: r.seq, Lease: r.lease, Resource: res.cfg.Key, Gen: r.gen, Target: to.target})
 }
@@ -342,6 +369,7 @@ func (c *Core) unlease(r *request) {
 	if r.class == Long {
 		res.longInFlight--
 	}
+	c.alter(res)
 	c.counts.Released++
 	r.state, r.lease = 0, 0
 	if res.removed && res.inFlight == 0 {
@@ -360,17 +388,19 @@ func (c *Core) requeue(r *request) {
 	}
 	c.emit(Effect{Kind: Requeued, Seq: r.seq, Deadline: r.deadline()})
 	if g == nil {
-		c.end(r, ResultUnavailable, ReasonNoModel)
+		c.end(r, nil, ResultUnavailable, ReasonNoModel)
 		return
 	}
 	l := g.privateLine(r)
 	reason := l.obstacle()
 	switch {
 	case reason.excluded():
-		c.end(r, ResultUnavailable, reason)
+		c.end(r, l, ResultUnavailable, reason)
 	case !r.deadline().After(c.now):
-		c.end(r, ResultTimeout, reason)
+		c.end(r, l, ResultTimeout, reason)
 	default:
+		r.reason = reason
+		c.note(r, moment{kind: AtRequeue, reason: reason}, l)
 		c.wait(r, l)
 		for i := range l.links {
 			c.touch(l.links[i].res)
@@ -380,12 +410,20 @@ func (c *Core) requeue(r *request) {
 
 // reject takes a waiting request out of the queue and ends it.
 func (c *Core) reject(r *request, result Result, reason Reason) {
+	l := r.line
 	c.unwait(r)
-	c.end(r, result, reason)
+	c.end(r, l, result, reason)
 }
 
-func (c *Core) end(r *request, result Result, reason Reason) {
-	c.emit(Effect{Kind: Rejected, Seq: r.seq, Result: result, Reason: reason})
+// end ends a request that holds no lease; l is the line it stood in, or would
+// have, if there is one.
+func (c *Core) end(r *request, l *line, result Result, reason Reason) {
+	e := Effect{Kind: Rejected, Seq: r.seq, Result: result, Reason: reason}
+	if result == ResultFull || result == ResultTimeout {
+		e.RetryAfter = l.retryAfter()
+	}
+	c.emit(e)
+	c.note(r, moment{kind: AtEnd, result: result, reason: reason}, l)
 	c.forget(r)
 }
 

@@ -1,6 +1,22 @@
 package admission
 
-import "fmt"
+import (
+	"fmt"
+	"iter"
+)
+
+// live ranges over every live request, in no order.
+func (c *Core) live() iter.Seq2[Seq, *request] {
+	return func(yield func(Seq, *request) bool) {
+		for number, p := range c.requests.pages {
+			for i, r := range p.at {
+				if r != nil && !yield(number*pageSize+Seq(i), r) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // checkInvariants looks at the whole state of the core and returns the first
 // thing that must never be so.
@@ -12,7 +28,7 @@ func checkInvariants(c *Core) error {
 	pending := map[*scope]int{}
 	waitingHere := map[*line]int{}
 	live := 0
-	for seq, r := range c.requests {
+	for seq, r := range c.live() {
 		if r.seq != seq {
 			return fmt.Errorf("request %d filed under %d", r.seq, seq)
 		}

@@ -177,7 +177,11 @@ func (c *Core) wait(r *request, l *line) {
 	r.state, r.line, r.requeued = waiting, l, l.private
 	l.waiters.push(r)
 	l.n++
+	for i := range l.links {
+		l.links[i].res.pressure[l.class]++
+	}
 	if l.n == 1 {
+		c.newHeads = append(c.newHeads, l)
 		for i := range l.links {
 			if k := &l.links[i]; k.pos < 0 {
 				k.key = r.seq
@@ -197,8 +201,14 @@ func (c *Core) wait(r *request, l *line) {
 // unwait takes the request out of the queue.
 func (c *Core) unwait(r *request) {
 	l := r.line
+	if l.head() == r {
+		c.newHeads = append(c.newHeads, l)
+	}
 	l.waiters.remove(r)
 	l.n--
+	for i := range l.links {
+		l.links[i].res.pressure[l.class]--
+	}
 	if l.private {
 		for i := range l.links {
 			k := &l.links[i]
@@ -219,7 +229,7 @@ func (c *Core) unwait(r *request) {
 func (c *Core) Expire(now time.Time) []Effect {
 	c.begin(now)
 	c.expire()
-	return c.effects
+	return c.done()
 }
 
 func (c *Core) expire() {

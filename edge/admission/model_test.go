@@ -126,7 +126,7 @@ func (d *driver) take(effects []Effect) {
 // checkNotPassed fails if an older request still waits that could have had the
 // slot just granted.
 func (d *driver) checkNotPassed(e Effect) {
-	for seq, r := range d.core.requests {
+	for seq, r := range d.core.live() {
 		if seq >= e.Seq || r.state != waiting {
 			continue
 		}
@@ -183,7 +183,8 @@ func (d *driver) drainAll() {
 			}
 		}
 	}
-	require.Empty(d.t, d.core.requests)
+	require.Zero(d.t, d.core.requests.n)
+	require.Empty(d.t, d.core.requests.pages)
 	snap := d.core.Snapshot(d.now)
 	require.Zero(d.t, snap.InFlight)
 	require.Zero(d.t, snap.QueueTotal)

@@ -17,9 +17,10 @@ func (c *Core) Reconfigure(now time.Time, cfg Config) []Effect {
 	c.expire()
 	for _, res := range c.resources {
 		c.touch(res)
+		c.alter(res)
 	}
 	c.pump()
-	return c.effects
+	return c.done()
 }
 
 // takeQueue takes every waiter out of the queue, in the order of their seqs.
@@ -41,7 +42,7 @@ func (c *Core) restoreQueue(queue []*request) {
 	for _, r := range queue {
 		key := r.group.key
 		if r.group = c.groups[key]; r.group == nil {
-			c.end(r, ResultUnavailable, ReasonNoModel)
+			c.end(r, nil, ResultUnavailable, ReasonNoModel)
 			continue
 		}
 		var l *line
@@ -51,7 +52,7 @@ func (c *Core) restoreQueue(queue []*request) {
 			l = r.group.line(r.class, r.surface)
 		}
 		if reason := l.obstacle(); reason.excluded() {
-			c.end(r, ResultUnavailable, reason)
+			c.end(r, l, ResultUnavailable, reason)
 			continue
 		}
 		c.wait(r, l)

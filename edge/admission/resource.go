@@ -7,10 +7,14 @@ type resource struct {
 	node         *node
 	removed      bool // no longer configured; lives until its last lease ends
 	dirty        bool // in Core.dirty
+	changed      bool // in Core.changed
 	inFlight     int
 	longInFlight int
 	leases       list
-	waiting      [2]heap // by class
+	waiting      [2]heap   // by class
+	pressure     [2]int    // waiters of the lines in waiting
+	shown        [2]Reason // obstacle when the heads of waiting were last reviewed
+	service      serviceTime
 }
 
 // excluded says why the resource is no live candidate, or ReasonNone.

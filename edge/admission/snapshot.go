@@ -43,8 +43,8 @@ func (c *Core) Snapshot(now time.Time) Snapshot {
 			InFlight: res.inFlight, LongInFlight: res.longInFlight,
 		}
 		if st.Excluded == ReasonNone {
-			st.LongQueued = res.waiting[Long].waiters()
-			st.Queued = st.LongQueued + res.waiting[Normal].waiters()
+			st.LongQueued = res.pressure[Long]
+			st.Queued = st.LongQueued + res.pressure[Normal]
 		}
 		s.InFlight += res.inFlight
 		s.Resources = append(s.Resources, st)
@@ -57,26 +57,4 @@ func (c *Core) Snapshot(now time.Time) Snapshot {
 		}
 	}
 	return s
-}
-
-// waiters counts the waiters of all lines in the heap.
-func (h heap) waiters() (n int) {
-	for _, k := range h {
-		n += k.line.n
-	}
-	return n
-}
-
-// Pressure returns how many requests wait, and how many slots the resources have
-// that are not excluded.
-func (c *Core) Pressure() (waiting, slots int) {
-	for _, s := range c.scopes {
-		waiting += s.pending
-	}
-	for _, res := range c.resources {
-		if res.excluded() == ReasonNone {
-			slots += res.cfg.Capacity
-		}
-	}
-	return waiting, slots
 }

@@ -224,5 +224,8 @@ type Effect struct {
 	Resource ResourceKey
 	Gen      Generation
 	Target   string    // Granted: the served target
-	Deadline time.Time // Queued: when the wait ends
+	Deadline time.Time // Queued, Requeued: when the wait ends
+	// Rejected with ResultFull or ResultTimeout: how long a newcomer would wait,
+	// from recent service times and the queue ahead; 0 = not known yet.
+	RetryAfter time.Duration
 }

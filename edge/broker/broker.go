@@ -20,7 +20,6 @@ type Broker struct {
 	timer   clockwork.Timer          // runs expire; armed for armed
 	armed   time.Time                // zero = not armed
 	stopped bool
-	service serviceTime
 }
 
 // New returns a broker over a core with this configuration. Stop it in the end.
@@ -135,9 +134,9 @@ func (b *Broker) deliverLocked(effects []admission.Effect) {
 func (b *Broker) rejectionLocked(e admission.Effect, waited time.Duration) error {
 	switch e.Result {
 	case admission.ResultFull:
-		return &QueueFullError{Reason: e.Reason, RetryAfter: b.retryAfterLocked()}
+		return &QueueFullError{Reason: e.Reason, RetryAfter: e.RetryAfter}
 	case admission.ResultTimeout:
-		return &QueueTimeoutError{Waited: waited, Reason: e.Reason, RetryAfter: b.retryAfterLocked()}
+		return &QueueTimeoutError{Waited: waited, Reason: e.Reason, RetryAfter: e.RetryAfter}
 	case admission.ResultUnavailable:
 		return &UnavailableError{Reason: e.Reason}
 	case admission.ResultCancelled:

@@ -92,6 +92,10 @@ func TestAcquireWaitsForARelease(t *testing.T) {
 func TestS06_FullAndTimeoutAreTold(t *testing.T) {
 	b, clock := start(t, site(1, 1))
 	b.Connect("n")
+	served, err := b.Acquire(t.Context(), chat("on-n"))
+	require.NoError(t, err)
+	clock.Advance(4 * time.Second)
+	served.Close()
 	first, err := b.Acquire(t.Context(), chat("on-n"))
 	require.NoError(t, err)
 	defer first.Close()
@@ -101,7 +105,7 @@ func TestS06_FullAndTimeoutAreTold(t *testing.T) {
 	_, err = b.Acquire(t.Context(), chat("on-n"))
 	require.ErrorAs(t, err, &full)
 	require.Equal(t, admission.ReasonFull, full.Reason)
-	require.GreaterOrEqual(t, full.RetryAfter, time.Second)
+	require.Equal(t, 8*time.Second, full.RetryAfter, "one ahead, one slot, 4 s each")
 
 	clock.Advance(10*time.Second - 1)
 	require.Equal(t, 1, b.Snapshot().QueueTotal, "timed out early")

@@ -23,7 +23,7 @@ var ErrRevoked = errors.New("broker: lease revoked")
 // QueueFullError is returned when as many requests wait as the policy allows.
 type QueueFullError struct {
 	Reason     admission.Reason // why the request would have had to wait
-	RetryAfter time.Duration    // estimate
+	RetryAfter time.Duration    // estimate; 0 = not known yet
 }
 
 func (e *QueueFullError) Error() string {
@@ -35,7 +35,7 @@ func (e *QueueFullError) Error() string {
 type QueueTimeoutError struct {
 	Waited     time.Duration
 	Reason     admission.Reason // what it waited for
-	RetryAfter time.Duration    // estimate
+	RetryAfter time.Duration    // estimate; 0 = not known yet
 }
 
 func (e *QueueTimeoutError) Error() string {

@@ -20,7 +20,6 @@ type Lease struct {
 	seq      admission.Seq
 	enqueued time.Time
 	id       admission.LeaseID
-	since    time.Time // of the grant
 
 	// Guarded by broker.mu.
 	decided chan struct{}    // closed when the wait in progress has its decision; nil before the first wait
@@ -109,19 +108,16 @@ func (l *Lease) closeLocked() {
 	if l.ended != nil {
 		return // revoked: the core has it back already
 	}
-	now := b.clock.Now()
-	effects, ok := b.core.Release(now, l.seq, l.id)
+	effects, ok := b.core.Release(b.clock.Now(), l.seq, l.id)
 	if !ok {
 		return
 	}
 	delete(b.leases, l.seq)
-	b.service.add(now.Sub(l.since))
 	b.deliverLocked(effects)
 }
 
 // grantedLocked fills in the grant that the holder is about to be given.
 func (l *Lease) grantedLocked(e admission.Effect) {
 	l.Resource, l.Generation, l.Target, l.id = e.Resource, e.Gen, e.Target, e.Lease
-	l.since = l.broker.clock.Now()
-	l.Waited = l.since.Sub(l.enqueued)
+	l.Waited = l.broker.clock.Now().Sub(l.enqueued)
 }

@@ -112,6 +112,7 @@ type sink struct {
 	status int
 	body   string
 	err    error
+	got    chan struct{} // when not nil: told of each frame
 }
 
 func (s *sink) Frame(g *Grant, f *Frame) error {
@@ -120,6 +121,9 @@ func (s *sink) Frame(g *Grant, f *Frame) error {
 		s.status = f.Head.Status
 	}
 	s.body += string(f.Body)
+	if s.got != nil {
+		s.got <- struct{}{}
+	}
 	return s.err
 }
 
@@ -236,11 +240,11 @@ func TestCancelWaitsForTheNode(t *testing.T) {
 	r := newRig(t)
 	r.connect("n")
 	ctx, leave := context.WithCancel(t.Context())
-	var s sink
+	s := sink{got: make(chan struct{}, 4)}
 	done := r.do(ctx, request(), &s)
 	stream := <-r.taken
 	stream.answers <- Frame{Head: &Head{Status: 200}, Body: []byte("one")}
-	require.Eventually(t, func() bool { return len(stream.answers) == 0 }, time.Second, time.Millisecond)
+	<-s.got
 	leave()
 	<-stream.cancels
 	require.Equal(t, 1, r.broker.Snapshot().InFlight)
@@ -313,11 +317,11 @@ func TestS13_TrackedEndsWhenItsNodeGoes(t *testing.T) {
 	r := newRig(t)
 	r.connect("n")
 	r.connect("m")
-	done := r.do(t.Context(), request(), &sink{})
+	s := sink{got: make(chan struct{}, 4)}
+	done := r.do(t.Context(), request(), &s)
 	stream := <-r.taken
-	require.Eventually(t, func() bool { return r.broker.Snapshot().InFlight == 1 }, time.Second, time.Millisecond)
 	stream.answers <- Frame{Head: &Head{Status: 200}, Body: []byte("a")}
-	require.Eventually(t, func() bool { return len(stream.answers) == 0 }, time.Second, time.Millisecond)
+	<-s.got
 	r.broker.Disconnect(stream.node, r.gens[stream.node])
 	stream.answers <- error(ErrLinkLost)
 	var failed *FailedError

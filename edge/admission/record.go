@@ -1,0 +1,259 @@
+package admission
+
+import (
+	"slices"
+	"time"
+)
+
+// Bounds of what is remembered.
+const (
+	// keptRecords is how many requests that have ended are remembered.
+	keptRecords = 1024
+	// keptMoments is how many moments of one request are remembered besides its
+	// first: the last ones.
+	keptMoments = 16
+	// keptVerdicts is how many candidates of one moment are remembered.
+	keptVerdicts = 64
+)
+
+// Record is the decision record of one request: what was decided about it, when,
+// and why each candidate was passed over.
+type Record struct {
+	Seq      Seq
+	Group    GroupKey
+	Class    Class
+	Surface  Surface
+	Scope    ScopeKey // whose queue policy applies
+	Enqueued time.Time
+	Granted  time.Time // last grant; zero if none
+	Ended    time.Time // zero while live
+	// Waiting and Reason tell of a live waiter why it waits now; Verdicts of its
+	// candidates, now.
+	Waiting  bool
+	Reason   Reason
+	Verdicts []Verdict
+	// Moments are what was decided, oldest first: the first one and the last
+	// keptMoments others; Forgotten counts those between.
+	Moments   []Moment
+	Forgotten int
+}
+
+// Verdict is one candidate and why it was passed over; ReasonNone means that it
+// was free.
+type Verdict struct {
+	Resource ResourceKey
+	Reason   Reason
+}
+
+// MomentKind says what a moment was.
+type MomentKind uint8
+
+// The kinds of moment.
+const (
+	AtEnqueue    MomentKind = iota + 1 // began to wait
+	AtGrant                            // a lease was reserved
+	AtHeadChange                       // at the head of its class, its reason changed
+	AtRequeue                          // its lease ended before hand-off, or was refused
+	AtEnd                              // rejected, released or revoked
+)
+
+// String is the moment's name.
+func (k MomentKind) String() string {
+	return [...]string{"", "enqueue", "grant", "head_change", "requeue", "end"}[k]
+}
+
+// Moment is one decision about a request.
+type Moment struct {
+	Kind     MomentKind
+	At       time.Time
+	Reason   Reason      // AtEnqueue, AtHeadChange, AtEnd: the blocking reason
+	Result   Result      // AtEnd of a request that was rejected
+	Lease    LeaseID     // AtGrant
+	Resource ResourceKey // AtGrant: the candidate chosen
+	Verdicts []Verdict   // of each candidate
+	More     int         // candidates beyond those
+}
+
+// record is a Record in the making. Records are used again, with the room that
+// they have grown, so that a request costs no allocation.
+type record struct {
+	seq       Seq
+	group     GroupKey
+	class     Class
+	surface   Surface
+	scope     ScopeKey
+	enqueued  time.Time
+	granted   time.Time
+	ended     time.Time
+	moments   []moment
+	verdicts  []verdict // of all moments, one after another
+	forgotten int
+}
+
+type moment struct {
+	kind   MomentKind
+	reason Reason
+	result Result
+	at     time.Time
+	lease  LeaseID
+	chosen *resource
+	n      int // verdicts
+	more   int
+}
+
+type verdict struct {
+	res    *resource
+	reason Reason
+}
+
+// history holds the records of requests that have ended, in a ring.
+type history struct {
+	ring [keptRecords]*record
+	next int
+}
+
+// newRecord takes a record into use for r.
+func (c *Core) newRecord(r *request) *record {
+	rec := c.unused
+	if rec == nil {
+		// Room for a request that waits, is granted and ends, with two candidates.
+		rec = &record{moments: make([]moment, 0, 4), verdicts: make([]verdict, 0, 4)}
+	}
+	c.unused = nil
+	*rec = record{
+		seq: r.seq, group: r.group.key, class: r.class, surface: r.surface, scope: r.group.scope.key, enqueued: r.enqueued,
+		moments: rec.moments[:0], verdicts: rec.verdicts[:0],
+	}
+	return rec
+}
+
+// bury puts the record of a request that has ended into the history; the one it
+// displaces is the next to be used again.
+func (c *Core) bury(rec *record) {
+	rec.ended = c.now
+	at := &c.history.ring[c.history.next]
+	c.history.next = (c.history.next + 1) % keptRecords
+	c.unused, *at = *at, rec
+}
+
+// note adds a moment to the request's record, with the verdicts on the line's
+// candidates as they are now; l may be nil.
+func (c *Core) note(r *request, m moment, l *line) {
+	rec := r.record
+	if len(rec.moments) > keptMoments {
+		rec.forget(1)
+	}
+	m.at = c.now
+	if l != nil {
+		for i := range l.links {
+			if m.n == keptVerdicts {
+				m.more = len(l.links) - m.n
+				break
+			}
+			res := l.links[i].res
+			rec.verdicts = append(rec.verdicts, verdict{res, res.obstacle(l.class)})
+			m.n++
+		}
+	}
+	rec.moments = append(rec.moments, m)
+}
+
+// forget drops the i-th moment.
+func (rec *record) forget(i int) {
+	from := 0
+	for _, m := range rec.moments[:i] {
+		from += m.n
+	}
+	rec.verdicts = slices.Delete(rec.verdicts, from, from+rec.moments[i].n)
+	rec.moments = slices.Delete(rec.moments, i, i+1)
+	rec.forgotten++
+}
+
+// review looks at the heads of the lines whose circumstances a command has
+// changed, and notes those whose reason is now another.
+func (c *Core) review() {
+	for _, res := range c.changed {
+		res.changed = false
+		for class := range res.waiting {
+			now := res.obstacle(Class(class))
+			if now == res.shown[class] {
+				continue
+			}
+			res.shown[class] = now
+			for _, k := range res.waiting[class] {
+				c.reviewHead(k.line)
+			}
+		}
+	}
+	c.changed = c.changed[:0]
+	for _, l := range c.newHeads {
+		c.reviewHead(l)
+	}
+	c.newHeads = c.newHeads[:0]
+}
+
+func (c *Core) reviewHead(l *line) {
+	r := l.head()
+	if r == nil {
+		return
+	}
+	if reason := l.obstacle(); reason != r.reason {
+		r.reason = reason
+		c.note(r, moment{kind: AtHeadChange, reason: reason}, l)
+	}
+}
+
+// alter notes that a resource's state may have changed in this command.
+func (c *Core) alter(res *resource) {
+	if !res.changed {
+		res.changed = true
+		c.changed = append(c.changed, res)
+	}
+}
+
+// Record returns the decision record of a live request, or of one of the last
+// that have ended.
+func (c *Core) Record(seq Seq) (Record, bool) {
+	r := c.requests.get(seq)
+	if r == nil {
+		for _, rec := range c.history.ring {
+			if rec != nil && rec.seq == seq {
+				return rec.export(), true
+			}
+		}
+		return Record{}, false
+	}
+	out := r.record.export()
+	if r.state == waiting {
+		out.Waiting, out.Reason = true, ReasonBehind
+		if r.line.head() == r {
+			out.Reason = r.line.obstacle()
+		}
+		for i := range r.line.links {
+			res := r.line.links[i].res
+			out.Verdicts = append(out.Verdicts, Verdict{res.cfg.Key, res.obstacle(r.class)})
+		}
+	}
+	return out, true
+}
+
+// export copies the record out.
+func (rec *record) export() Record {
+	out := Record{
+		Seq: rec.seq, Group: rec.group, Class: rec.class, Surface: rec.surface, Scope: rec.scope,
+		Enqueued: rec.enqueued, Granted: rec.granted, Ended: rec.ended, Forgotten: rec.forgotten,
+	}
+	left := rec.verdicts
+	for _, m := range rec.moments {
+		e := Moment{Kind: m.kind, At: m.at, Reason: m.reason, Result: m.result, Lease: m.lease, More: m.more}
+		if m.chosen != nil {
+			e.Resource = m.chosen.cfg.Key
+		}
+		for _, v := range left[:m.n] {
+			e.Verdicts = append(e.Verdicts, Verdict{v.res.cfg.Key, v.reason})
+		}
+		left = left[m.n:]
+		out.Moments = append(out.Moments, e)
+	}
+	return out
+}
