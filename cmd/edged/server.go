@@ -27,7 +27,7 @@ const maxRPCMessage = 4 << 20
 
 // Limits of what a peer may send before it is known.
 const (
-	maxHeader     = 64 << 10 // bytes
+	maxHeader     = 256 << 10 // bytes; the surface refuses far less, in JSON
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 )

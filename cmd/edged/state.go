@@ -104,7 +104,7 @@ func (e *Edge) adminReload() (admin.Reload, error) {
 func (e *Edge) settings(snap *config.Snapshot) openai.Settings {
 	cfg := snap.Config
 	s := openai.Settings{
-		Created: e.clock.Now(), Keys: e.keyring,
+		Created: e.clock.Now(), Keys: e.keyring, AllowedOrigins: cfg.GetOpenai().GetCors().GetAllowedOrigins(),
 		LongThreshold: int(cfg.GetLongContextThresholdTokens()), BodyLimit: int64(cfg.GetEdge().GetBodyLimitBytes()),
 		IdleTimeout:  time.Duration(cfg.GetOpenai().GetIdleTimeoutMs()) * time.Millisecond,
 		TotalTimeout: time.Duration(cfg.GetOpenai().GetTimeoutSec()) * time.Second,
