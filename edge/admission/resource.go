@@ -40,12 +40,12 @@ func (r *resource) obstacle(class Class) Reason {
 		return reason
 	}
 	switch {
+	case class == Long && !r.longFree():
+		return ReasonLongFull // first: a normal slot alone would not help
 	case r.inFlight > r.cfg.Capacity:
 		return ReasonOverCapacity
 	case r.inFlight == r.cfg.Capacity:
 		return ReasonFull
-	case class == Long && !r.longFree():
-		return ReasonLongFull
 	}
 	return ReasonNone
 }

@@ -25,7 +25,7 @@ import (
 //	enqueue NAME ornith [long] [embeddings]
 //	track NAME · release NAME · refuse NAME · cancel NAME
 //	wait 3s                   time passes, and what is due expires
-//	snapshot
+//	snapshot · record NAME
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -104,6 +104,8 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		out = s.tell(s.core.Expire(s.now), true)
 	case "snapshot":
 		out = s.snapshot()
+	case "record":
+		out = s.record(s.seqs[arg(0)])
 	default:
 		t.Fatalf("unknown command %q", d.Cmd)
 	}
@@ -130,7 +132,11 @@ func (s *story) tell(effects []Effect, done bool) string {
 		case Requeued:
 			fmt.Fprintf(&b, "waits again until %s\n", e.Deadline.Sub(time.Unix(1000, 0)))
 		case Rejected:
-			fmt.Fprintf(&b, "ends: %s (%s)\n", e.Result, e.Reason)
+			fmt.Fprintf(&b, "ends: %s (%s)", e.Result, e.Reason)
+			if e.RetryAfter > 0 {
+				fmt.Fprintf(&b, ", retry after %s", e.RetryAfter)
+			}
+			b.WriteString("\n")
 		case Revoked:
 			fmt.Fprintf(&b, "revoked on %s (generation %d)\n", e.Resource, e.Gen)
 		}
@@ -152,6 +158,47 @@ func (s *story) snapshot() string {
 		b.WriteString("\n")
 	}
 	fmt.Fprintf(&b, "waiting %d, in flight %d, granted %d, released %d, double %d, stale %d\n", snap.QueueTotal, snap.InFlight, snap.Counters.Granted, snap.Counters.Released, snap.Counters.DoubleReleases, snap.Counters.Stale)
+	return b.String()
+}
+
+func (s *story) record(seq Seq) string {
+	r, ok := s.core.Record(seq)
+	if !ok {
+		return "forgotten\n"
+	}
+	var b strings.Builder
+	at := func(t time.Time) time.Duration { return t.Sub(time.Unix(1000, 0)) }
+	verdicts := func(vs []Verdict) {
+		for _, v := range vs {
+			reason := v.Reason.String()
+			if v.Reason == ReasonNone {
+				reason = "free"
+			}
+			fmt.Fprintf(&b, " %s=%s", v.Resource, reason)
+		}
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "%s: seq %d, %s of %s under %s\n", s.names[seq], r.Seq, r.Class, r.Group, r.Scope)
+	for i, m := range r.Moments {
+		if i == 1 && r.Forgotten > 0 {
+			fmt.Fprintf(&b, "  (%d forgotten)\n", r.Forgotten)
+		}
+		fmt.Fprintf(&b, "  %s %s", at(m.At), m.Kind)
+		if m.Kind == AtGrant {
+			fmt.Fprintf(&b, " %s", m.Resource)
+		}
+		if m.Result != 0 {
+			fmt.Fprintf(&b, " %s", m.Result)
+		}
+		if m.Reason != ReasonNone {
+			fmt.Fprintf(&b, " (%s)", m.Reason)
+		}
+		verdicts(m.Verdicts)
+	}
+	if r.Waiting {
+		fmt.Fprintf(&b, "  waits now (%s)", r.Reason)
+		verdicts(r.Verdicts)
+	}
 	return b.String()
 }
 
