@@ -170,13 +170,20 @@ func TestDrainReadsTheAnswerToItsEnd(t *testing.T) {
 					t.Errorf("the connection was broken: %v", err)
 				}
 			})
-			p := described("llamacpp", url)
+			p, clock := described("llamacpp", url), clockwork.NewFakeClock()
 			p.Cancel = "drain"
-			s := newSet(t, clockwork.NewFakeClock(), p)
+			s := newSet(t, clock, p)
 			ctx, cancel := context.WithCancel(t.Context())
-			a, done := start(t, ctx, s, begin("{}"), "{}")
+			frames := make(chan struct{}, 4)
+			a := &answer{t: t, hook: func(*Frame) error { frames <- struct{}{}; return nil }}
+			done := make(chan error, 1)
+			go func() { done <- s.Run(ctx, begin("{}"), []byte("{}"), a) }()
 			await(t, asked, "the request")
+			if opening != "" {
+				await(t, frames, "the first event")
+			}
 			cancel()
+			require.NoError(t, clock.BlockUntilContext(t.Context(), 1), "the cancel arms the bound of the drain")
 			assert.Equal(t, 1, s.Usage()[0].InUse)
 			close(finish)
 			require.NoError(t, await(t, written, "the whole answer to be read"))

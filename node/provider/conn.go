@@ -15,10 +15,6 @@ type conn struct {
 
 	// sent is true once a byte of the owner's request may have left.
 	sent atomic.Bool
-	// severed is true once an exchange has been broken off on this connection:
-	// what still arrives is of no use to anyone and is thrown away in Read, so
-	// that the transport sees only the end.
-	severed atomic.Bool
 
 	mu    sync.Mutex
 	owner *exchange
@@ -43,19 +39,6 @@ func unwrap(c net.Conn) *conn {
 		c = layered.NetConn()
 	}
 	return c.(*conn)
-}
-
-// Read reads for the transport.
-func (c *conn) Read(p []byte) (int, error) {
-	for {
-		n, err := c.Conn.Read(p)
-		if !c.severed.Load() {
-			return n, err
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
 }
 
 // Write writes for the transport. sent is set before a byte can leave and taken
@@ -101,7 +84,6 @@ func (c *conn) sever(x *exchange, full bool) {
 	if !c.spend(x) {
 		return
 	}
-	c.severed.Store(true)
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if full || !ok || half.CloseWrite() != nil {
 		_ = c.Conn.Close()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -37,7 +38,8 @@ func (g *gauge) leave() { g.now.Add(-1) }
 // misbehave answers one request in one of the ways that servers have; it returns
 // false when the connection is over. busy is left before the connection is closed
 // or the answer complete, as an engine does.
-func misbehave(way int, conn *net.TCPConn, busy *gauge) bool {
+// giveUp makes the client of the request leave.
+func misbehave(way int, conn *net.TCPConn, busy *gauge, giveUp func()) bool {
 	busy.enter()
 	long := strings.Repeat(oneEvent, 200)
 	switch way {
@@ -58,8 +60,10 @@ func misbehave(way int, conn *net.TCPConn, busy *gauge) bool {
 	case 6: // nothing at all
 	case 7: // works until its client goes
 		_, _ = io.WriteString(conn, eventHead+oneEvent)
+		giveUp()
 		_, _ = io.Copy(io.Discard, conn)
 	case 8: // silent until its client goes
+		giveUp()
 		_, _ = io.Copy(io.Discard, conn)
 	}
 	busy.leave()
@@ -73,9 +77,18 @@ func TestCase_B07_EveryPathReturnsTheSlotOnce(t *testing.T) {
 	const capacity, clients, each = 3, 5, 100
 	var busyNow gauge
 	var way atomic.Int64
+	var cancels sync.Map // of context.CancelFunc, by request body
 	url := tcpStub(t, func(conn *net.TCPConn, r *bufio.Reader) {
-		for readRequest(r) && misbehave(int(way.Add(1)%9), conn, &busyNow) {
-			continue
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			id, _ := io.ReadAll(req.Body)
+			cancel, known := cancels.Load(string(id))
+			if !known || !misbehave(int(way.Add(1)%9), conn, &busyNow, cancel.(context.CancelFunc)) {
+				return
+			}
 		}
 	})
 	p := described("vllm", url)
@@ -86,24 +99,21 @@ func TestCase_B07_EveryPathReturnsTheSlotOnce(t *testing.T) {
 	for c := range clients {
 		running.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(c)))
-			for range each {
+			for i := range each {
 				ctx, cancel := context.WithCancel(t.Context())
-				left := random.IntN(4)
+				body := fmt.Sprint(c, "/", i)
+				cancels.Store(body, cancel)
+				left := random.IntN(6)
 				a := &answer{t: t, hook: func(f *Frame) error {
 					if left--; left < 0 {
 						cancel()
 					}
 					return nil
 				}}
-				// What never answers has to be given up before its first frame.
-				after := random.IntN(5000)
-				go func() {
-					for range after {
-						runtime.Gosched()
-					}
-					cancel()
-				}()
-				assert.NoError(t, s.Run(ctx, begin("{}"), []byte("{}"), a))
+				if random.IntN(8) == 0 {
+					go cancel() // at the gate, in the dial, anywhere
+				}
+				assert.NoError(t, s.Run(ctx, begin(body), []byte(body), a))
 				assert.True(t, a.end != (a.failure != nil), "exactly one final frame")
 				outcomes[a.code()].Add(1)
 				cancel()
