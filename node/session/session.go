@@ -220,9 +220,9 @@ func (s *session) finish() {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		s.closers.Wait()
+		s.pool.loops.Wait() // the loops add closers
 		s.workers.Wait()
-		s.pool.loops.Wait()
+		s.closers.Wait()
 	}()
 	limit := s.cfg.Clock.NewTimer(lingerLimit)
 	defer limit.Stop()

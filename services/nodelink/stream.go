@@ -43,6 +43,7 @@ type handOff struct {
 	in    *framecodec.Answer
 	sent  bool // a frame went out: the node may know the request
 	final bool // the final frame came in
+	bad   bool // a Send or Receive failed
 	done  bool // parked or discarded
 	probe clockwork.Timer
 
@@ -89,6 +90,7 @@ func (h *handOff) Receive(f *dispatch.Frame) error {
 		return h.lost("receive", err)
 	}
 	if h.in.Number != h.number {
+		h.bad = true
 		return fmt.Errorf("%w: node %s answers request %d on stream %d while %d is under way",
 			dispatch.ErrLinkLost, h.stream.session.node.id, h.in.Number, h.stream.id, h.number)
 	}
@@ -115,7 +117,7 @@ func (h *handOff) Cancel() {
 
 // Park implements dispatch.Stream. A stream on which a request was begun and not
 // answered to its final frame is discarded instead.
-func (h *handOff) Park() { h.giveBack(h.final || !h.sent) }
+func (h *handOff) Park() { h.giveBack(!h.bad && (h.final || !h.sent)) }
 
 // Discard implements dispatch.Stream.
 func (h *handOff) Discard() { h.giveBack(false) }
@@ -162,6 +164,7 @@ func (h *handOff) fenceNeverSeen() {
 }
 
 func (h *handOff) lost(doing string, err error) error {
+	h.bad = true
 	if h.neverSeen.Load() && !h.answered.Load() {
 		return dispatch.ErrNeverSeen
 	}
