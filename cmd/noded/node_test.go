@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -44,25 +43,26 @@ func options(config *nodeconfig.Config, clock clockwork.Clock) Options {
 	return Options{Config: config, Clock: clock, Logger: slog.New(slog.DiscardHandler), Version: "test"}
 }
 
-// waits tells of each wait that a node begins, by what it logs.
-type waits struct {
-	slog.Handler
-	began chan struct{}
-}
+// waits is a log handler which tells of each wait that a node begins.
+type waits struct{ began chan struct{} }
 
-func (w waits) Handle(ctx context.Context, r slog.Record) error {
+func (w waits) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == "cannot register with the edge, will retry" {
 		w.began <- struct{}{}
 	}
-	return w.Handler.Handle(ctx, r)
+	return nil
 }
+
+func (waits) Enabled(context.Context, slog.Level) bool { return true }
+func (w waits) WithAttrs([]slog.Attr) slog.Handler     { return w }
+func (w waits) WithGroup(string) slog.Handler          { return w }
 
 // waiting starts a node on a fake clock and returns with it a function which
 // returns once the node waits for its next attempt.
 func waiting(t *testing.T, ctx context.Context, config *nodeconfig.Config) (n *Node, clock *clockwork.FakeClock, untilWait func(), done chan error) {
 	t.Helper()
 	clock = clockwork.NewFakeClock()
-	w := waits{slog.NewTextHandler(io.Discard, nil), make(chan struct{}, 1)}
+	w := waits{make(chan struct{}, 1)}
 	o := options(config, clock)
 	o.Logger = slog.New(w)
 	n, err := New(o)

@@ -165,15 +165,15 @@ func (s *Supervisor) pause(ctx context.Context, registered bool, failures int, e
 	wait := s.policy.wait(s.random())
 	s.setNextAttempt(s.clock.Now().Add(wait))
 
-	what := "cannot register with the edge, will retry"
-	if registered {
-		what = "connection to the edge lost, will reconnect"
-	}
 	attrs := []any{"error", err, "next_attempt_in", wait.Round(time.Millisecond), "failed_attempts", failures}
 	if s.policy.MaxAttempts != Unlimited {
 		attrs = append(attrs, "max_attempts", s.policy.MaxAttempts)
 	}
-	s.log.Warn(what, attrs...)
+	if registered {
+		s.log.Warn("connection to the edge lost, will reconnect", attrs...)
+	} else {
+		s.log.Warn("cannot register with the edge, will retry", attrs...)
+	}
 
 	timer := s.clock.NewTimer(wait)
 	defer timer.Stop()
