@@ -12,71 +12,74 @@ import (
 // TestRandomCommands drives the core with random commands. After each, the whole
 // state is checked, each effect must be one that its request could have, and no
 // younger request may have passed an older one that could have gone.
-func TestRandomCommands(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		cfg := drawConfig(t)
-		d := &driver{t: t, core: New(cfg), now: time.Unix(1000, 0), state: map[Seq]Effect{}}
-		t.Repeat(map[string]func(*rapid.T){
-			"enqueue": func(t *rapid.T) {
-				req := Request{
-					Group:   GroupKey(fmt.Sprint("g", rapid.IntRange(0, 4).Draw(t, "group"))),
-					Class:   rapid.SampledFrom([]Class{Normal, Normal, Long}).Draw(t, "class"),
-					Surface: rapid.SampledFrom([]Surface{SurfaceChat, SurfaceChat, SurfaceEmbeddings}).Draw(t, "surface"),
-				}
-				_, effects := d.core.Enqueue(d.now, req)
+func TestRandomCommands(t *testing.T) { rapid.Check(t, randomCommands) }
+
+// FuzzCommands is the same for the coverage-guided fuzzer.
+func FuzzCommands(f *testing.F) { f.Fuzz(rapid.MakeFuzz(randomCommands)) }
+
+func randomCommands(t *rapid.T) {
+	cfg := drawConfig(t)
+	d := &driver{t: t, core: New(cfg), now: time.Unix(1000, 0), state: map[Seq]Effect{}}
+	t.Repeat(map[string]func(*rapid.T){
+		"enqueue": func(t *rapid.T) {
+			req := Request{
+				Group:   GroupKey(fmt.Sprint("g", rapid.IntRange(0, 4).Draw(t, "group"))),
+				Class:   rapid.SampledFrom([]Class{Normal, Normal, Long}).Draw(t, "class"),
+				Surface: rapid.SampledFrom([]Surface{SurfaceChat, SurfaceChat, SurfaceEmbeddings}).Draw(t, "surface"),
+			}
+			_, effects := d.core.Enqueue(d.now, req)
+			d.take(effects)
+		},
+		"release": func(t *rapid.T) { d.withLease(t, d.core.Release) },
+		"refuse":  func(t *rapid.T) { d.withLease(t, d.core.Refuse) },
+		"track": func(t *rapid.T) {
+			if e, ok := d.pick(t, Granted); ok {
+				d.core.Track(e.Seq, e.Lease)
+			}
+		},
+		"cancel": func(t *rapid.T) {
+			if e, ok := d.pick(t, Queued); ok {
+				effects, done := d.core.Cancel(d.now, e.Seq)
+				require.True(t, done)
 				d.take(effects)
-			},
-			"release": func(t *rapid.T) { d.withLease(t, d.core.Release) },
-			"refuse":  func(t *rapid.T) { d.withLease(t, d.core.Refuse) },
-			"track": func(t *rapid.T) {
-				if e, ok := d.pick(t, Granted); ok {
-					d.core.Track(e.Seq, e.Lease)
-				}
-			},
-			"cancel": func(t *rapid.T) {
-				if e, ok := d.pick(t, Queued); ok {
-					effects, done := d.core.Cancel(d.now, e.Seq)
-					require.True(t, done)
-					d.take(effects)
-				}
-			},
-			"connect": func(t *rapid.T) {
-				_, effects := d.core.Connect(d.now, d.node(t))
+			}
+		},
+		"connect": func(t *rapid.T) {
+			_, effects := d.core.Connect(d.now, d.node(t))
+			d.take(effects)
+		},
+		"disconnect": func(t *rapid.T) {
+			gen := d.core.lastGen
+			if n := d.core.nodes[d.node(t)]; n != nil && rapid.Bool().Draw(t, "current") {
+				gen = n.gen
+			}
+			effects, _ := d.core.Disconnect(d.now, d.node(t), gen)
+			d.take(effects)
+		},
+		"drain": func(t *rapid.T) {
+			id := d.node(t)
+			if n := d.core.nodes[id]; n != nil {
+				effects, _ := d.core.Drain(d.now, id, n.gen)
 				d.take(effects)
-			},
-			"disconnect": func(t *rapid.T) {
-				gen := d.core.lastGen
-				if n := d.core.nodes[d.node(t)]; n != nil && rapid.Bool().Draw(t, "current") {
-					gen = n.gen
-				}
-				effects, _ := d.core.Disconnect(d.now, d.node(t), gen)
-				d.take(effects)
-			},
-			"drain": func(t *rapid.T) {
-				id := d.node(t)
-				if n := d.core.nodes[id]; n != nil {
-					effects, _ := d.core.Drain(d.now, id, n.gen)
-					d.take(effects)
-				}
-			},
-			"wait": func(t *rapid.T) {
-				d.now = d.now.Add(time.Duration(rapid.IntRange(0, 4000).Draw(t, "ms")) * time.Millisecond)
-				d.take(d.core.Expire(d.now))
-				next, ok := d.core.NextDeadline()
-				require.True(t, !ok || next.After(d.now), "overdue after Expire")
-			},
-			"reconfigure": func(t *rapid.T) {
-				if rapid.IntRange(0, 2).Draw(t, "change") == 0 {
-					cfg = drawConfig(t)
-				} else {
-					require.Empty(t, d.core.Reconfigure(d.now, cfg), "an identical refresh has effects")
-					return
-				}
-				d.take(d.core.Reconfigure(d.now, cfg))
-			},
-		})
-		d.drainAll()
+			}
+		},
+		"wait": func(t *rapid.T) {
+			d.now = d.now.Add(time.Duration(rapid.IntRange(0, 4000).Draw(t, "ms")) * time.Millisecond)
+			d.take(d.core.Expire(d.now))
+			next, ok := d.core.NextDeadline()
+			require.True(t, !ok || next.After(d.now), "overdue after Expire")
+		},
+		"reconfigure": func(t *rapid.T) {
+			if rapid.IntRange(0, 2).Draw(t, "change") == 0 {
+				cfg = drawConfig(t)
+			} else {
+				require.Empty(t, d.core.Reconfigure(d.now, cfg), "an identical refresh has effects")
+				return
+			}
+			d.take(d.core.Reconfigure(d.now, cfg))
+		},
 	})
+	d.drainAll()
 }
 
 type driver struct {

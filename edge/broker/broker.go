@@ -15,11 +15,28 @@ type Broker struct {
 	clock clockwork.Clock
 
 	mu      sync.Mutex
-	core    *admission.Core
+	core    core
 	leases  map[admission.Seq]*Lease // of every live request, waiting ones included
 	timer   clockwork.Timer          // runs expire; armed for armed
 	armed   time.Time                // zero = not armed
 	stopped bool
+}
+
+// core is the admission core: [admission.Core], whose methods it lists.
+type core interface {
+	Enqueue(time.Time, admission.Request) (admission.Seq, []admission.Effect)
+	Cancel(time.Time, admission.Seq) ([]admission.Effect, bool)
+	Track(admission.Seq, admission.LeaseID) bool
+	Release(time.Time, admission.Seq, admission.LeaseID) ([]admission.Effect, bool)
+	Refuse(time.Time, admission.Seq, admission.LeaseID) ([]admission.Effect, bool)
+	Connect(time.Time, admission.NodeID) (admission.Generation, []admission.Effect)
+	Disconnect(time.Time, admission.NodeID, admission.Generation) ([]admission.Effect, bool)
+	Drain(time.Time, admission.NodeID, admission.Generation) ([]admission.Effect, bool)
+	Reconfigure(time.Time, admission.Config) []admission.Effect
+	Expire(time.Time) []admission.Effect
+	NextDeadline() (time.Time, bool)
+	Snapshot(time.Time) admission.Snapshot
+	Record(admission.Seq) (admission.Record, bool)
 }
 
 // New returns a broker over a core with this configuration. Stop it in the end.
@@ -100,6 +117,14 @@ func (b *Broker) Reconfigure(cfg admission.Config) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.deliverLocked(b.core.Reconfigure(b.clock.Now(), cfg))
+}
+
+// Record returns the decision record of a live request, or of one of the last
+// that have ended.
+func (b *Broker) Record(seq admission.Seq) (admission.Record, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.core.Record(seq)
 }
 
 // Snapshot returns one consistent cut of the core.

@@ -30,6 +30,7 @@ func site(capacity, maxQueue int) admission.Config {
 		Resources: []admission.Resource{res("n"), res("m")},
 		Groups: []admission.Group{
 			{Key: "on-n", Scope: admission.PoolScope, Candidates: []admission.Candidate{cand("n")}},
+			{Key: "on-m", Scope: admission.PoolScope, Candidates: []admission.Candidate{cand("m")}},
 			{Key: "both", Scope: admission.PoolScope, Candidates: []admission.Candidate{cand("n"), cand("m")}},
 		},
 	}
