@@ -141,6 +141,10 @@ e2e-engines: ## a real Ollama with a tiny model, driven by official clients (fir
 traceability: ## bring the tables of docs/traceability.md up to date
 	go test -count=1 -run '^TestTraceability_' ./e2e/docs -args -rewrite
 
+.PHONY: mutants
+mutants: ## plant known faults into the admission core; the suite must find each (ONLY=name: one)
+	go run ./edge/admission/mutants -only '$(ONLY)'
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@set -e; \
