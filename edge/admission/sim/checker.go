@@ -167,8 +167,8 @@ func (c *checker) fail(inv Invariant, format string, args ...any) {
 	}
 }
 
-// nanos is the checker's time.
-func nanos(t time.Time) int64 { return t.UnixNano() }
+// nanos is virtual time, as both world and checker count it.
+func nanos(t time.Time) int64 { return int64(t.Sub(epoch)) }
 
 // touch derives a resource's places in the sets anew.
 func (c *checker) touch(i int) {

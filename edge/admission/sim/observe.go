@@ -8,8 +8,10 @@ import (
 
 // command notes a command with what it returned, before its effects are judged.
 func (c *checker) command(now time.Time, e entry, effects []admission.Effect) {
-	c.now = max(c.now, nanos(now))
-	e.step, e.at = c.step, c.now
+	e.step, e.at = c.step, nanos(now)
+	if e.op != "track" { // which the core is not told the time of
+		c.now = max(c.now, e.at)
+	}
 	t := &c.trace
 	*t.slot() = e
 	t.mixString(e.op)
@@ -268,10 +270,7 @@ func (c *checker) connect(now time.Time, id admission.NodeID, gen admission.Gene
 func (c *checker) disconnect(now time.Time, id admission.NodeID, gen admission.Generation, effects []admission.Effect, ok bool) {
 	c.command(now, entry{op: "disconnect", node: id, gen: gen, ok: ok}, effects)
 	if i, current := c.current(id, gen, effects, ok); current {
-		for j := range c.fence(i, effects) {
-			_ = j
-		}
-		rest := effects[len(effects)-c.unjudged:]
+		rest := c.fence(i, effects)
 		for j := range rest {
 			c.follow(&rest[j], permits(admission.Granted))
 		}
