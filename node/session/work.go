@@ -35,11 +35,9 @@ type work struct {
 func (w *work) loop() {
 	err := w.serve()
 	clean := errors.Is(err, io.EOF)
-	switch {
-	case w.session.life.Err() != nil:
-	case connect.CodeOf(err) == connect.CodeUnauthenticated:
-		w.session.end(fmt.Errorf("the edge no longer knows this connection: %w", err))
-	case !clean:
+	if !clean && w.session.life.Err() == nil {
+		// Even when the Edge no longer knows the generation: why it ended is for the
+		// session stream to say.
 		w.session.cfg.Logger.Warn("work stream lost", "stream", w.id, "error", err)
 	}
 	w.session.pool.gone(w, clean)
