@@ -116,7 +116,7 @@ func (x *exchange) whole(resp *http.Response) (*Frame, error) {
 		switch {
 		case x.halted():
 			return x.discard(resp.Body, err)
-		case err == io.EOF:
+		case isEnd(err):
 			x.end()
 			return &Frame{Head: head, Body: buf[:n], End: true}, nil
 		case err != nil:
@@ -159,7 +159,7 @@ func (x *exchange) stream(body io.Reader, head *runtimev1.ResponseHead, buf []by
 			return x.discard(body, err)
 		}
 		frame.Body = buf[:n]
-		if err == io.EOF {
+		if isEnd(err) {
 			x.end()
 			frame.End = true
 			return &frame, nil
@@ -182,6 +182,12 @@ func (x *exchange) read(body io.Reader, p []byte) (int, error) {
 	n, err := body.Read(p)
 	x.waitingSince.Store(0)
 	return n, err
+}
+
+// isEnd tells a body's complete end from its loss: readers return io.EOF itself
+// for the former, and an error that wraps it is the latter.
+func isEnd(err error) bool {
+	return err == io.EOF //nolint:errorlint // a wrapped io.EOF is a broken connection, never the end
 }
 
 // halted tells whether the answer is of no more use to anyone.

@@ -78,14 +78,14 @@ func TestStreamHoldsTheSameWords(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(event, "data: ")), &chunk))
 		assert.Equal(t, "chat.completion.chunk", chunk.Object)
 		assert.Equal(t, Fingerprint, chunk.SystemFingerprint)
-		switch {
-		case i == 6:
+		switch i {
+		case 6:
 			assert.Empty(t, chunk.Choices)
 			assert.Equal(t, map[string]int{"prompt_tokens": 4, "completion_tokens": 5, "total_tokens": 9}, chunk.Usage)
 			continue
-		case i == 5:
+		case 5:
 			assert.Equal(t, "length", *chunk.Choices[0].FinishReason)
-		case i == 0:
+		case 0:
 			assert.Equal(t, "assistant", chunk.Choices[0].Delta.Role)
 		}
 		text.WriteString(chunk.Choices[0].Delta.Content)
