@@ -117,7 +117,7 @@ lint-go: $(STAMP_GOLANGCI) ## the Go half of lint
 
 .PHONY: build
 build: ## build bin/iop
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/iop ./cmd/iop
+	go build -ldflags '$(LDFLAGS)' -o bin/iop ./cmd/iop
 
 .PHONY: run
 run: build ## build and start Edge and Node on this machine: bin/iop up (ARGS="--simulator" adds flags)
@@ -125,12 +125,14 @@ run: build ## build and start Edge and Node on this machine: bin/iop up (ARGS="-
 
 # --- tests -------------------------------------------------------------------
 
+# The build comes first so that tests which start the real binary find its
+# packages compiled, and do not spend their own time limit on it.
 .PHONY: test
-test: ## every test under the race detector, real processes included
+test: build ## every test under the race detector, real processes included
 	CGO_ENABLED=1 go test -race -timeout 8m $(PKG)
 
 .PHONY: e2e
-e2e: ## only the tests that put real parts together
+e2e: build ## only the tests that put real parts together
 	CGO_ENABLED=1 go test -race -count=1 -timeout 8m ./e2e/...
 
 .PHONY: e2e-engines
