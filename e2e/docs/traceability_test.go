@@ -25,7 +25,8 @@ var (
 	declared = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
 	ids      = regexp.MustCompile(`^Test(?:Case_)?((?:[A-Z][0-9]{2,3}_)+)`)
 	row      = regexp.MustCompile(`(?m)^\| ([A-Z][0-9]{2,3}) \| ([^|\n]*) \| ([^|\n]*) \|$`)
-	listed   = regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
+	listed   = regexp.MustCompile("`(Test[A-Za-z0-9_/]+)`")
+	scripted = regexp.MustCompile(`^(.+)/testdata/([A-Z][0-9]{2,3})\.txt$`)
 	cases    = regexp.MustCompile(`(?s)(<!-- cases -->\n).*?(<!-- end -->)`)
 )
 
@@ -112,7 +113,16 @@ func tracedTests(t *testing.T) (found traced, all map[string]bool) {
 			return err
 		case entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules"):
 			return fs.SkipDir
-		case entry.IsDir() || !strings.HasSuffix(name, "_test.go"):
+		case entry.IsDir():
+			return nil
+		}
+		// A script named by an id is a subtest of the package's TestScenarios.
+		if m := scripted.FindStringSubmatch(name); m != nil {
+			test := "TestScenarios/" + m[2]
+			all[test] = true
+			found.add("", m[2], m[1], test)
+		}
+		if !strings.HasSuffix(name, "_test.go") {
 			return nil
 		}
 		source, err := fs.ReadFile(tree, name)
