@@ -59,7 +59,6 @@ func (x *exchange) relay(resp *http.Response) (*Frame, error) {
 		x.watchSilence(limit)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode/100 == 3 {
-		x.dropConn()
 		// Neither may the answer of another server pass for that of this one, nor
 		// can a client follow a redirect to a place that only the node can reach.
 		return failed(disconnected, "provider %s answered with status %d; redirects are not followed, so base_url must name the final address", x.instance.id, resp.StatusCode), nil
