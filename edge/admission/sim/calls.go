@@ -128,8 +128,8 @@ func (e *edge) arrive() {
 	}
 	for range n {
 		g := e.rng.IntN(len(e.site.groups))
-		for range 8 { // mostly to one that can be served
-			if e.site.groups[g].present && len(e.site.groups[g].cands) > 0 {
+		for range 6 { // mostly to one that can be served
+			if e.serves(g) {
 				break
 			}
 			g = e.rng.IntN(len(e.site.groups))
@@ -146,6 +146,16 @@ func (e *edge) arrive() {
 		}
 		e.enqueue(req)
 	}
+}
+
+// serves reports whether the group has a live candidate now.
+func (e *edge) serves(g int) bool {
+	i, ok := e.check.groupIDs[e.site.groupKeys[g]]
+	if !ok || !e.check.groups[i].present {
+		return false
+	}
+	_, ok = e.check.meets(&e.check.groups[i].masks[0], &e.check.live)
+	return ok
 }
 
 // leave is a client going away.

@@ -81,8 +81,9 @@ type rec struct {
 	surface  int8 // bit number
 	group    int
 	enqueued int64
-	mask     set // candidates it may run on, full and excluded ones included
-	refused  set // candidates that it must not be given again
+	scope    admission.ScopeKey // at enqueue
+	mask     set                // candidates it may run on, full and excluded ones included
+	refused  set                // candidates that it must not be given again
 
 	lease admission.LeaseID
 	gen   admission.Generation
@@ -329,12 +330,12 @@ func (c *checker) obstacle(i int, class admission.Class, surface int8) admission
 		return admission.ReasonOffline
 	case n.draining:
 		return admission.ReasonDraining
+	case class == admission.Long && r.cfg.LongCapacity > 0 && r.long >= r.cfg.LongCapacity:
+		return admission.ReasonLongFull // a normal slot alone would not help
 	case r.inFlight > r.cfg.Capacity:
 		return admission.ReasonOverCapacity
 	case r.inFlight == r.cfg.Capacity:
 		return admission.ReasonFull
-	case class == admission.Long && r.cfg.LongCapacity > 0 && r.long >= r.cfg.LongCapacity:
-		return admission.ReasonLongFull
 	}
 	return admission.ReasonNone
 }

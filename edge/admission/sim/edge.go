@@ -21,11 +21,12 @@ type core interface {
 	NextDeadline() (time.Time, bool)
 	IsCurrent(admission.NodeID, admission.Generation) bool
 	Snapshot(time.Time) admission.Snapshot
+	Record(admission.Seq) (admission.Record, bool)
 }
 
 // snapshotAlways is the size of a site up to which the whole snapshot is
 // compared after every command; on larger ones it is after every few.
-const snapshotAlways = 16
+const snapshotAlways = 64
 
 // epoch is where virtual time begins.
 var epoch = time.Unix(1_000_000, 0)
@@ -110,7 +111,7 @@ func (e *edge) connect(n int) *session {
 	gen, effects := e.core.Connect(now, e.site.nodes[n])
 	e.check.connect(now, e.site.nodes[n], gen, effects)
 	if old := e.current[n]; old != nil {
-		old.open = false
+		e.hangUp(old)
 	}
 	s := &session{node: n, gen: gen, open: true, beat: e.now}
 	e.current[n] = s
@@ -125,7 +126,7 @@ func (e *edge) disconnect(n int, gen admission.Generation) {
 	effects, ok := e.core.Disconnect(now, e.site.nodes[n], gen)
 	e.check.disconnect(now, e.site.nodes[n], gen, effects, ok)
 	if ok {
-		e.current[n].open = false
+		e.hangUp(e.current[n])
 		e.current[n] = nil
 	}
 	e.deliver(effects)
@@ -135,6 +136,20 @@ func (e *edge) disconnect(n int, gen admission.Generation) {
 	if e.core.IsCurrent(e.site.nodes[n], gen) {
 		e.check.fail(StaleClose, "generation %d of %s is current after its disconnect", gen, e.site.nodes[n])
 	}
+}
+
+// hangUp ends the Edge's end of a session. The node hears of it, or, behind a
+// black hole, misses the Edge after a while.
+func (e *edge) hangUp(s *session) {
+	s.open = false
+	if e.machines[s.node].session != s {
+		return
+	}
+	in := e.latency()
+	if s.dead {
+		in = beatLimit
+	}
+	e.after(in, event{kind: evGiveUp, node: int32(s.node), session: s})
 }
 
 func (e *edge) drain(n int, gen admission.Generation) {
@@ -182,6 +197,11 @@ func (e *edge) deliver(effects []admission.Effect) {
 	}
 	if e.checks++; len(e.site.keys) <= snapshotAlways || e.checks%(len(e.site.keys)/8) == 0 {
 		e.compareSnapshot()
+	}
+	if e.checks%8 == 0 && len(e.check.waiters) > 0 {
+		r := e.check.waiters[e.checks/8%len(e.check.waiters)]
+		rec, ok := e.core.Record(r.seq)
+		e.check.record(r, &rec, ok)
 	}
 }
 

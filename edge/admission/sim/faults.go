@@ -84,6 +84,9 @@ func (e *edge) chaos() {
 		if m.session != nil {
 			e.faults[f]++
 			e.after(e.latency(), event{kind: evDrain, node: int32(n), session: m.session})
+			quits := e.span(3 * time.Second)
+			e.after(quits, event{kind: evGiveUp, node: int32(n), session: m.session})
+			e.after(quits+e.latency(), event{kind: evClose, node: int32(n), session: m.session})
 		}
 	case FaultCrash, FaultPowerLoss:
 		if m.session != nil {
@@ -99,7 +102,7 @@ func (e *edge) chaos() {
 	case FaultEdgeClose:
 		if s := e.current[n]; s != nil {
 			e.faults[f]++
-			e.closeSession(s)
+			e.disconnect(n, s.gen)
 		}
 	case FaultDuplicateRegister:
 		// Another instance registers; the current one is alive, so it is refused
@@ -143,7 +146,7 @@ func (e *edge) changeSite() {
 		switch {
 		case s == nil || e.check.err != nil:
 		case !e.site.configured(n) && e.rng.IntN(2) == 0:
-			e.closeSession(s)
+			e.disconnect(n, s.gen)
 		case s.ready:
 			e.after(e.latency(), event{kind: evConfig, node: int32(n), session: s})
 		}
@@ -206,13 +209,5 @@ func (e *edge) nodeCloses(n int) {
 	e.after(e.latency(), event{kind: evClose, node: int32(n), session: s})
 	if e.fault(2, FaultDuplicateClose) {
 		e.after(e.span(4*time.Second), event{kind: evClose, node: int32(n), session: s})
-	}
-}
-
-// closeSession is the Edge ending a session; the node hears of it.
-func (e *edge) closeSession(s *session) {
-	e.disconnect(s.node, s.gen)
-	if e.machines[s.node].session == s {
-		e.after(e.latency(), event{kind: evGiveUp, node: int32(s.node), session: s})
 	}
 }

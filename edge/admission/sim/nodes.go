@@ -47,10 +47,9 @@ type execution struct {
 
 // What nodes wait for.
 const (
-	gateWait      = 2 * time.Second
 	beatEvery     = 2 * time.Second
 	beatLimit     = 6 * time.Second
-	redialEvery   = time.Second
+	redialEvery   = 200 * time.Millisecond
 	providerGrace = 300 * time.Millisecond
 )
 
@@ -168,7 +167,7 @@ func (w *world) handOff(ev *event) {
 	w.admit(g)
 	if !x.running {
 		w.gateWaits++
-		w.after(gateWait, event{kind: evGateTimeout, node: ev.node, run: x, lease: x.lease})
+		w.after(w.gateWait, event{kind: evGateTimeout, node: ev.node, run: x, lease: x.lease})
 	}
 }
 

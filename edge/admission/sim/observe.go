@@ -30,6 +30,9 @@ func (c *checker) command(now time.Time, e entry, effects []admission.Effect) {
 			t.mixString(string(f.Resource.Provider))
 			t.mixString(f.Target)
 		}
+		if f.RetryAfter != 0 {
+			t.mix(uint64(f.RetryAfter))
+		}
 		if !f.Deadline.IsZero() {
 			t.mix(uint64(f.Deadline.UnixNano()))
 		}
@@ -82,7 +85,7 @@ func (c *checker) enqueue(now time.Time, req admission.Request, seq admission.Se
 		return
 	}
 	g := &c.groups[gi]
-	r.group, r.mask = gi, g.masks[r.surface]
+	r.group, r.scope, r.mask = gi, c.scopes[g.scope].cfg.Key, g.masks[r.surface]
 	switch e.Kind {
 	case admission.Granted:
 		c.grant(r, e)

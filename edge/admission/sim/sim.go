@@ -88,7 +88,7 @@ func (r *runner) episode(n int) (v *Violation) {
 	r.edge = e
 	r.faulty(e)
 	if r.check.err == nil {
-		r.wind(e, true)
+		r.wind(e)
 	}
 	if r.check.err == nil {
 		r.healed(e)
@@ -130,8 +130,12 @@ func (r *runner) faulty(e *edge) {
 // patience is how many steps an episode may need to come to rest.
 const patience = 2_000_000
 
+// entriesLookedFor is for how many of the last requests of an episode the core is
+// asked whether it still holds them for live.
+const entriesLookedFor = 100
+
 // wind lets everything under way come to its end; faults have stopped.
-func (r *runner) wind(e *edge, check bool) {
+func (r *runner) wind(e *edge) {
 	for i := 0; e.live > 0 || e.pending > 0; i++ {
 		if r.check.err != nil {
 			return
@@ -142,13 +146,18 @@ func (r *runner) wind(e *edge, check bool) {
 		}
 		r.step(e)
 	}
-	if !check || r.check.err != nil {
+	if r.check.err != nil {
 		return
 	}
 	e.compareSnapshot()
 	s := e.core.Snapshot(e.time())
 	_, timer := e.core.NextDeadline()
 	r.check.nothingLeft(&s, timer)
+	for i := max(0, len(e.calls)-entriesLookedFor); i < len(e.calls); i++ {
+		seq := admission.Seq(i + 1)
+		rec, ok := e.core.Record(seq)
+		r.check.ended(seq, &rec, ok)
+	}
 	for n := range e.machines {
 		for j := range e.machines[n].gates {
 			if g := &e.machines[n].gates[j]; len(g.running)+len(g.waiting) != 0 {
@@ -189,7 +198,7 @@ func (r *runner) healed(e *edge) {
 			e.enqueue(admission.Request{Group: e.site.groupKeys[i], Surface: admission.SurfaceChat, Class: admission.Class(j % 2)})
 		}
 	}
-	r.wind(e, true)
+	r.wind(e)
 	if got := e.outcomes[outcomeServed] - served; r.check.err == nil && got != wave {
 		r.check.fail(Liveness, "of %d requests to the healed site only %d were served", wave, got)
 	}

@@ -10,15 +10,16 @@ import (
 // world is all that is around the core in one episode.
 type world struct {
 	calendar
-	rng    *rand.Rand
-	bus    *rand.Rand // of the event bus alone: dropping must not move the rest
-	drop   float64    // share of events dropped
-	site   *site
-	check  *checker
-	now    int64 // virtual ns since epoch
-	faulty bool
-	open   bool // clients come, and may leave before they are served
-	load   time.Duration
+	rng      *rand.Rand
+	bus      *rand.Rand // of the event bus alone: dropping must not move the rest
+	drop     float64    // share of events dropped
+	site     *site
+	check    *checker
+	now      int64 // virtual ns since epoch
+	faulty   bool
+	open     bool          // clients come, and may leave before they are served
+	load     time.Duration // between two arrivals
+	gateWait time.Duration // of a hand-off that finds its gate full
 
 	machines []machine
 	calls    []*call // by seq − 1
@@ -96,16 +97,16 @@ func newEdge(old *edge, rng, bus *rand.Rand, check *checker, makeCore func(admis
 	for n := range w.machines {
 		w.machines[n].gates = make([]gate, s.perNode)
 		w.machines[n].dialing = true
-		w.after(w.span(time.Second), event{kind: evDial, node: int32(n)})
+		w.after(w.span(200*time.Millisecond), event{kind: evDial, node: int32(n)})
 	}
 	for i := range s.res {
 		if s.res[i].present && s.res[i].cfg.Enabled {
 			slots += s.res[i].cfg.Capacity
 		}
 	}
-	// Requests come at half to five times the rate at which they can be served.
-	w.load = 250 * time.Millisecond / time.Duration(max(slots, 1)) * 2 / time.Duration(1+rng.IntN(10))
-	w.load = max(w.load, time.Microsecond)
+	// Requests come at half to twice the rate at which they can be served.
+	w.load = 440 * time.Millisecond / time.Duration(max(slots, 1)) * 4 / time.Duration(2+rng.IntN(7))
+	w.gateWait = time.Duration(1+rng.IntN(3)*rng.IntN(1000)) * time.Millisecond
 	return e
 }
 
