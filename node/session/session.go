@@ -274,13 +274,18 @@ func (s *session) pulse() {
 	defer beat.Stop()
 	limit := s.cfg.Clock.NewTimer(timeout)
 	defer limit.Stop()
+	var previous int64 // writing at the last beat
 	for {
 		select {
 		case <-beat.Chan():
-			if began := s.writing.Load(); began != 0 && s.now()-time.Duration(began) >= timeout {
+			// Two beats must find the same write: after a leap of the clock (the
+			// machine slept) one proves nothing.
+			began := s.writing.Load()
+			if began != 0 && began == previous && s.now()-time.Duration(began) >= timeout {
 				s.end(ErrStuck)
 				return
 			}
+			previous = began
 			s.enqueue(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_Heartbeat{Heartbeat: &runtimev1.Heartbeat{}}})
 		case <-limit.Chan():
 			left := timeout - (s.now() - time.Duration(s.lastSeen.Load()))

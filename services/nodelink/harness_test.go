@@ -35,7 +35,7 @@ const (
 // testBroker records the calls in order and checks that a former owner is
 // fenced before the next one connects.
 type testBroker struct {
-	t       *testing.T
+	t       testing.TB
 	clock   clockwork.Clock
 	drained chan admission.Generation
 
@@ -134,7 +134,7 @@ func (l *logBuffer) String() string {
 
 // testEdge is a Service behind a real HTTP/2 server on loopback.
 type testEdge struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context // of the test: bounded
 	svc    *Service
 	broker *testBroker
@@ -149,7 +149,7 @@ type testEdge struct {
 	tokens    map[string]bool // generation tokens that work streams brought
 }
 
-func newEdge(t *testing.T) *testEdge {
+func newEdge(t testing.TB) *testEdge {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
 	e := &testEdge{

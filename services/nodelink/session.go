@@ -155,13 +155,18 @@ func (s *session) pulse() {
 	defer beat.Stop()
 	limit := cfg.Clock.NewTimer(cfg.HeartbeatTimeout)
 	defer limit.Stop()
+	var previous int64 // writing at the last beat
 	for {
 		select {
 		case <-beat.Chan():
-			if began := s.writing.Load(); began != 0 && s.now()-time.Duration(began) >= cfg.HeartbeatTimeout {
+			// Two beats must find the same write: after a leap of the clock (the
+			// machine slept) one proves nothing.
+			began := s.writing.Load()
+			if began != 0 && began == previous && s.now()-time.Duration(began) >= cfg.HeartbeatTimeout {
 				s.fail("the node does not read its session stream")
 				return
 			}
+			previous = began
 			s.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Heartbeat{Heartbeat: &runtimev1.Heartbeat{}}})
 			s.trim()
 		case <-limit.Chan():
