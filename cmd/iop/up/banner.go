@@ -71,7 +71,7 @@ func (b *Banner) found() []string {
 		if p.IsSimulator() {
 			why := "as asked"
 			if b.Searched {
-				why = "no inference server found here"
+				why = "no server with a model found here"
 			}
 			lines = append(lines, fmt.Sprintf("  simulator (built in, %s): made-up answers, no real model", why))
 			continue
