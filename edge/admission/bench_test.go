@@ -67,3 +67,75 @@ func BenchmarkHandOver(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkDrain is 2,000 waiters granted in one step, by a connection with room
+// for all of them.
+func BenchmarkDrain(b *testing.B) {
+	now := time.Unix(2, 0)
+	cfg := Config{
+		Scopes: []Scope{{PoolScope, 1 << 20, time.Hour}},
+		Resources: []Resource{
+			{Key: ResourceKey{"busy", "p"}, Capacity: 1, Enabled: true, Surfaces: SurfaceChat},
+			{Key: ResourceKey{"big", "p"}, Capacity: 2000, Enabled: true, Surfaces: SurfaceChat},
+		},
+		Groups: []Group{{"g", PoolScope, []Candidate{{ResourceKey{"busy", "p"}, "x"}, {ResourceKey{"big", "p"}, "x"}}}},
+	}
+	c := New(cfg)
+	c.Connect(now, "busy")
+	c.Enqueue(now, Request{Group: "g", Surface: SurfaceChat})
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		for range 2000 {
+			c.Enqueue(now, Request{Group: "g", Surface: SurfaceChat})
+		}
+		b.StartTimer()
+		gen, effects := c.Connect(now, "big")
+		if len(effects) != 2000 {
+			b.Fatalf("%d of 2000 granted", len(effects))
+		}
+		b.StopTimer()
+		for _, e := range effects {
+			c.Track(e.Seq, e.Lease)
+		}
+		c.Disconnect(now, "big", gen)
+		b.StartTimer()
+	}
+}
+
+// BenchmarkCancelMiddle is the cancel of a waiter in the middle of n, and its
+// return to the end.
+func BenchmarkCancelMiddle(b *testing.B) {
+	for _, n := range []int{100, 100_000} {
+		b.Run(fmt.Sprint("waiters=", n), func(b *testing.B) {
+			c, now := benchCore(1, 1, 1), time.Unix(2, 0)
+			c.Enqueue(now, Request{Group: "g0", Surface: SurfaceChat})
+			var last Seq
+			for range n {
+				last, _ = c.Enqueue(now, Request{Group: "g0", Surface: SurfaceChat})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := c.Cancel(now, last-Seq(n/2)); !ok {
+					b.Fatal("not waiting")
+				}
+				last, _ = c.Enqueue(now, Request{Group: "g0", Surface: SurfaceChat})
+			}
+		})
+	}
+}
+
+// BenchmarkSnapshot is one cut of 1,000 nodes with 4 providers each.
+func BenchmarkSnapshot(b *testing.B) {
+	cfg := Config{Scopes: []Scope{{PoolScope, 64, time.Hour}}}
+	for n := range 1000 {
+		for p := range 4 {
+			cfg.Resources = append(cfg.Resources, Resource{Key: ResourceKey{NodeID(fmt.Sprint("n", n)), ProviderID(fmt.Sprint("p", p))}, Capacity: 4, Enabled: true, Surfaces: SurfaceChat})
+		}
+	}
+	c := New(cfg)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Snapshot(time.Unix(2, 0))
+	}
+}

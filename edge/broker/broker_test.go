@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -365,6 +367,47 @@ func BenchmarkBlockedWaiter(b *testing.B) {
 				})
 			}
 			wg.Wait()
+		})
+	}
+}
+
+// BenchmarkAdmissionBesideWaiters is an admission on one provider while n
+// requests wait for another: what they cost those who do not wait. The p99 is of
+// single admissions.
+func BenchmarkAdmissionBesideWaiters(b *testing.B) {
+	for _, n := range []int{0, 5000} {
+		b.Run(fmt.Sprint("waiters=", n), func(b *testing.B) {
+			br := New(clockwork.NewRealClock(), site(1, 1<<20))
+			br.Connect("n")
+			br.Connect("m")
+			busy, err := br.Acquire(context.Background(), chat("on-n"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			var waiters sync.WaitGroup
+			for range n {
+				waiters.Go(func() { _, _ = br.Acquire(ctx, chat("on-n")) })
+			}
+			for br.Snapshot().QueueTotal < n {
+				runtime.Gosched()
+			}
+			took := make([]time.Duration, 0, 1<<20)
+			for b.Loop() {
+				begin := time.Now()
+				l, err := br.Acquire(ctx, chat("on-m"))
+				if err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(begin))
+				l.Close()
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "p99-ns")
+			cancel()
+			waiters.Wait()
+			busy.Close()
+			br.Stop()
 		})
 	}
 }
