@@ -274,18 +274,21 @@ func (s *session) pulse() {
 	defer beat.Stop()
 	limit := s.cfg.Clock.NewTimer(timeout)
 	defer limit.Stop()
-	var previous int64 // writing at the last beat
+	var stuck struct { // a write under way
+		write int64 // when it began
+		beats int   // since then
+	}
 	for {
 		select {
 		case <-beat.Chan():
-			// Two beats must find the same write: after a leap of the clock (the
-			// machine slept) one proves nothing.
-			began := s.writing.Load()
-			if began != 0 && began == previous && s.now()-time.Duration(began) >= timeout {
+			// Counted in beats, not read off the clock: a leap of the clock (the
+			// machine slept) says nothing of a write.
+			if began := s.writing.Load(); began == 0 || began != stuck.write {
+				stuck.write, stuck.beats = began, 0
+			} else if stuck.beats++; time.Duration(stuck.beats)*interval >= timeout {
 				s.end(ErrStuck)
 				return
 			}
-			previous = began
 			s.enqueue(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_Heartbeat{Heartbeat: &runtimev1.Heartbeat{}}})
 		case <-limit.Chan():
 			left := timeout - (s.now() - time.Duration(s.lastSeen.Load()))

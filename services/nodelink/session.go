@@ -155,18 +155,21 @@ func (s *session) pulse() {
 	defer beat.Stop()
 	limit := cfg.Clock.NewTimer(cfg.HeartbeatTimeout)
 	defer limit.Stop()
-	var previous int64 // writing at the last beat
+	var stuck struct { // a write under way
+		write int64 // when it began
+		beats int   // since then
+	}
 	for {
 		select {
 		case <-beat.Chan():
-			// Two beats must find the same write: after a leap of the clock (the
-			// machine slept) one proves nothing.
-			began := s.writing.Load()
-			if began != 0 && began == previous && s.now()-time.Duration(began) >= cfg.HeartbeatTimeout {
+			// Counted in beats, not read off the clock: a leap of the clock (the
+			// machine slept) says nothing of a write.
+			if began := s.writing.Load(); began == 0 || began != stuck.write {
+				stuck.write, stuck.beats = began, 0
+			} else if stuck.beats++; time.Duration(stuck.beats)*cfg.HeartbeatInterval >= cfg.HeartbeatTimeout {
 				s.fail("the node does not read its session stream")
 				return
 			}
-			previous = began
 			s.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Heartbeat{Heartbeat: &runtimev1.Heartbeat{}}})
 			s.trim()
 		case <-limit.Chan():
