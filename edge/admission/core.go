@@ -15,7 +15,7 @@ type Core struct {
 	scopes    []*scope
 	nodes     map[NodeID]*node
 	requests  table    // every live request, waiting or leased
-	free      *request // requests to use again
+	free      *request // requests to use again, by next
 
 	lastSeq   Seq
 	lastLease LeaseID
@@ -29,7 +29,6 @@ type Core struct {
 	counts   Counters
 
 	history history
-	unused  *record // to use again
 }
 
 // Counters count what has happened since the core was made; they only rise.
@@ -78,7 +77,7 @@ type request struct {
 	surface  Surface
 	group    *group
 	enqueued time.Time
-	record   *record
+	record
 
 	// while waiting
 	line     *line
@@ -92,8 +91,8 @@ type request struct {
 	res   *resource
 	since time.Time // of the grant
 
-	links      [2]ends // places in lists, by listKind
-	nextUnused *request
+	links [2]ends  // places in lists, by listKind
+	next  *request // in Core.free
 }
 
 // New returns a core with nothing connected.
@@ -327,21 +326,22 @@ func (c *Core) newRequest(seq Seq, g *group, req Request) *request {
 	r := c.free
 	if r == nil {
 		r = &request{}
+		r.moments, r.verdicts = r.roomForMoments[:0], r.roomForVerdicts[:0]
 	} else {
-		c.free = r.nextUnused
+		c.free = r.next
 	}
+	moments, verdicts := r.moments[:0], r.verdicts[:0]
 	*r = request{seq: seq, class: req.Class, surface: req.Surface, group: g, enqueued: c.now}
-	r.record = c.newRecord(r)
+	r.moments, r.verdicts = moments, verdicts
 	c.requests.put(r)
 	return r
 }
 
-// forget drops a request that has ended.
+// forget lets go of a request that has ended.
 func (c *Core) forget(r *request) {
 	c.requests.drop(r.seq)
-	c.bury(r.record)
-	*r = request{nextUnused: c.free}
-	c.free = r
+	r.state, r.line, r.res = 0, nil, nil
+	c.bury(r)
 }
 
 // grant reserves a lease for the request on the candidate.
@@ -349,7 +349,7 @@ func (c *Core) grant(r *request, to *link) {
 	c.lastLease++
 	res := to.res
 	c.note(r, moment{kind: AtGrant, lease: c.lastLease, chosen: res}, to.line)
-	r.record.granted = c.now
+	r.granted = c.now
 	r.state, r.lease, r.gen, r.res, r.since = reserved, c.lastLease, res.node.gen, res, c.now
 	res.leases.push(r)
 	res.inFlight++

@@ -74,20 +74,18 @@ type Moment struct {
 	More     int         // candidates beyond those
 }
 
-// record is a Record in the making. Records are used again, with the room that
-// they have grown, so that a request costs no allocation.
+// record is a Record in the making. It is a part of its request, with room for
+// one that waits, is granted and ends: a request is one piece of memory, which is
+// used again with the room that it has grown.
 type record struct {
-	seq       Seq
-	group     GroupKey
-	class     Class
-	surface   Surface
-	scope     ScopeKey
-	enqueued  time.Time
 	granted   time.Time
 	ended     time.Time
 	moments   []moment
 	verdicts  []verdict // of all moments, one after another
 	forgotten int
+
+	roomForMoments  [3]moment
+	roomForVerdicts [4]verdict
 }
 
 type moment struct {
@@ -97,8 +95,8 @@ type moment struct {
 	at     time.Time
 	lease  LeaseID
 	chosen *resource
-	n      int // verdicts
-	more   int
+	n      int32 // verdicts
+	more   int32
 }
 
 type verdict struct {
@@ -106,40 +104,28 @@ type verdict struct {
 	reason Reason
 }
 
-// history holds the records of requests that have ended, in a ring.
+// history holds the requests that have ended last, in a ring. One that leaves it
+// is used again.
 type history struct {
-	ring [keptRecords]*record
+	ring [keptRecords]*request
 	next int
 }
 
-// newRecord takes a record into use for r.
-func (c *Core) newRecord(r *request) *record {
-	rec := c.unused
-	if rec == nil {
-		// Room for a request that waits, is granted and ends, with two candidates.
-		rec = &record{moments: make([]moment, 0, 4), verdicts: make([]verdict, 0, 4)}
-	}
-	c.unused = nil
-	*rec = record{
-		seq: r.seq, group: r.group.key, class: r.class, surface: r.surface, scope: r.group.scope.key, enqueued: r.enqueued,
-		moments: rec.moments[:0], verdicts: rec.verdicts[:0],
-	}
-	return rec
-}
-
-// bury puts the record of a request that has ended into the history; the one it
-// displaces is the next to be used again.
-func (c *Core) bury(rec *record) {
-	rec.ended = c.now
+// bury puts a request that has ended into the history.
+func (c *Core) bury(r *request) {
+	r.ended = c.now
 	at := &c.history.ring[c.history.next]
 	c.history.next = (c.history.next + 1) % keptRecords
-	c.unused, *at = *at, rec
+	if old := *at; old != nil {
+		old.next, c.free = c.free, old
+	}
+	*at = r
 }
 
 // note adds a moment to the request's record, with the verdicts on the line's
 // candidates as they are now; l may be nil.
 func (c *Core) note(r *request, m moment, l *line) {
-	rec := r.record
+	rec := &r.record
 	if len(rec.moments) > keptMoments {
 		rec.forget(1)
 	}
@@ -147,7 +133,7 @@ func (c *Core) note(r *request, m moment, l *line) {
 	if l != nil {
 		for i := range l.links {
 			if m.n == keptVerdicts {
-				m.more = len(l.links) - m.n
+				m.more = int32(len(l.links)) - m.n
 				break
 			}
 			res := l.links[i].res
@@ -162,9 +148,9 @@ func (c *Core) note(r *request, m moment, l *line) {
 func (rec *record) forget(i int) {
 	from := 0
 	for _, m := range rec.moments[:i] {
-		from += m.n
+		from += int(m.n)
 	}
-	rec.verdicts = slices.Delete(rec.verdicts, from, from+rec.moments[i].n)
+	rec.verdicts = slices.Delete(rec.verdicts, from, from+int(rec.moments[i].n))
 	rec.moments = slices.Delete(rec.moments, i, i+1)
 	rec.forgotten++
 }
@@ -216,14 +202,13 @@ func (c *Core) alter(res *resource) {
 func (c *Core) Record(seq Seq) (Record, bool) {
 	r := c.requests.get(seq)
 	if r == nil {
-		for _, rec := range c.history.ring {
-			if rec != nil && rec.seq == seq {
-				return rec.export(), true
-			}
+		i := slices.IndexFunc(c.history.ring[:], func(r *request) bool { return r != nil && r.seq == seq })
+		if i < 0 {
+			return Record{}, false
 		}
-		return Record{}, false
+		r = c.history.ring[i]
 	}
-	out := r.record.export()
+	out := r.export()
 	if r.state == waiting {
 		out.Waiting, out.Reason = true, ReasonBehind
 		if r.line.head() == r {
@@ -238,14 +223,14 @@ func (c *Core) Record(seq Seq) (Record, bool) {
 }
 
 // export copies the record out.
-func (rec *record) export() Record {
+func (r *request) export() Record {
 	out := Record{
-		Seq: rec.seq, Group: rec.group, Class: rec.class, Surface: rec.surface, Scope: rec.scope,
-		Enqueued: rec.enqueued, Granted: rec.granted, Ended: rec.ended, Forgotten: rec.forgotten,
+		Seq: r.seq, Group: r.group.key, Class: r.class, Surface: r.surface, Scope: r.group.scope.key,
+		Enqueued: r.enqueued, Granted: r.granted, Ended: r.ended, Forgotten: r.forgotten,
 	}
-	left := rec.verdicts
-	for _, m := range rec.moments {
-		e := Moment{Kind: m.kind, At: m.at, Reason: m.reason, Result: m.result, Lease: m.lease, More: m.more}
+	left := r.verdicts
+	for _, m := range r.moments {
+		e := Moment{Kind: m.kind, At: m.at, Reason: m.reason, Result: m.result, Lease: m.lease, More: int(m.more)}
 		if m.chosen != nil {
 			e.Resource = m.chosen.cfg.Key
 		}

@@ -123,6 +123,9 @@ func (e *edge) close(c *call, o outcome) {
 // arrive brings one request, or several at once.
 func (e *edge) arrive() {
 	n := 1
+	if !e.servesAny() && e.rng.IntN(8) > 0 {
+		return // the same refusal a thousand times shows nothing
+	}
 	if e.rng.IntN(16) == 0 {
 		n += e.rng.IntN(8)
 	}
@@ -135,10 +138,10 @@ func (e *edge) arrive() {
 			g = e.rng.IntN(len(e.site.groups))
 		}
 		req := admission.Request{Group: e.site.groupKeys[g], Surface: admission.SurfaceChat}
-		switch e.rng.IntN(16) {
-		case 0:
+		switch e.rng.IntN(24) {
+		case 0, 1:
 			req.Surface = admission.SurfaceEmbeddings
-		case 1:
+		case 2:
 			req.Surface = admission.SurfaceMessages
 		}
 		if e.rng.IntN(3) == 0 {
@@ -158,6 +161,15 @@ func (e *edge) serves(g int) bool {
 	return ok
 }
 
+func (e *edge) servesAny() bool {
+	for g := range e.site.groups {
+		if e.serves(g) {
+			return true
+		}
+	}
+	return false
+}
+
 // leave is a client going away.
 func (e *edge) leave(c *call) {
 	switch {
@@ -169,6 +181,9 @@ func (e *edge) leave(c *call) {
 	case c.state == callWaiting:
 		e.cancel(c.seq)
 	case !c.gone:
+		if e.fault(4, FaultLateCancel) {
+			e.cancel(c.seq) // after the grant: it must be refused
+		}
 		c.gone = true
 		if c.state == callSent {
 			e.toNode(c, evCancel)

@@ -141,6 +141,10 @@ func (e *edge) changeSite() {
 		e.site.change()
 		what = "several fields"
 	}
+	if !e.servesAny() && e.rng.IntN(2) == 0 {
+		e.site.repair()
+		what = "repair"
+	}
 	e.refresh(what, false)
 	for n, s := range e.current {
 		switch {

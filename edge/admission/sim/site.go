@@ -136,6 +136,9 @@ func (s *site) drawCandidates(g *siteGroup) {
 
 func (s *site) addCandidate(g *siteGroup) {
 	i := s.rng.IntN(len(s.res))
+	for try := 0; try < 4 && !s.res[i].present; try++ {
+		i = s.rng.IntN(len(s.res))
+	}
 	if s.res[i].present && !slices.Contains(g.cands, i) {
 		g.cands = append(g.cands, i)
 		g.targets = append(g.targets, s.rng.IntN(len(targets)))
@@ -232,7 +235,7 @@ func (s *site) change() string {
 	case 13:
 		return s.changeNode(i / s.perNode)
 	case 14:
-		g.present = !g.present || s.rng.IntN(2) == 0
+		g.present = !g.present || s.rng.IntN(3) > 0
 		return "group added or removed"
 	case 15:
 		s.drawCandidates(g)
@@ -322,19 +325,35 @@ func (s *site) configured(n int) bool {
 	return false
 }
 
-// heal makes a site on which every request can be served.
-func (s *site) heal() {
+// repair undoes what keeps every request from being served.
+func (s *site) repair() {
 	for i := range s.res {
 		r := &s.res[i]
-		r.cfg.Enabled, r.cfg.Health, r.cfg.Surfaces = true, admission.Healthy, 0xff
+		r.present = r.present || i%s.perNode == 0 && s.rng.IntN(2) == 0
+		r.cfg.Enabled, r.cfg.Health = true, admission.Healthy
 		r.cfg.Capacity = max(r.cfg.Capacity, 1)
 	}
 	s.res[0].present = true
+	for i := range s.groups {
+		g := &s.groups[i]
+		g.present = g.present || i == 0 || s.rng.IntN(2) == 0
+		if !slices.ContainsFunc(g.cands, func(id int) bool { return s.res[id].present }) {
+			s.drawCandidates(g)
+		}
+	}
+}
+
+// heal makes a site on which every request can be served.
+func (s *site) heal() {
+	s.repair()
+	for i := range s.res {
+		s.res[i].cfg.Surfaces = 0xff
+	}
 	s.pool.MaxQueue, s.pool.Timeout = 1000, time.Hour
 	for i := range s.groups {
 		g := &s.groups[i]
 		g.policy.MaxQueue, g.policy.Timeout = 1000, time.Hour
-		if g.present && !slices.ContainsFunc(g.cands, func(id int) bool { return s.res[id].present }) {
+		if !slices.ContainsFunc(g.cands, func(id int) bool { return s.res[id].present }) {
 			g.cands, g.targets = append(g.cands[:0], 0), append(g.targets[:0], 0)
 		}
 	}
