@@ -78,7 +78,7 @@ type runner struct {
 func (r *runner) episode(n int) (v *Violation) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.check.err = nil
+			// After a violation the world may stumble; the violation is the news.
 			r.check.fail(NoPanic, "panic: %v\n%s", p, debug.Stack())
 			v = r.check.err
 		}
