@@ -40,11 +40,12 @@ func (c *Core) takeQueue() []*request {
 // queue limit keeps those who wait.
 func (c *Core) restoreQueue(queue []*request) {
 	for _, r := range queue {
-		key := r.group.key
-		if r.group = c.groups[key]; r.group == nil {
+		g := c.groups[r.group.key]
+		if g == nil {
 			c.end(r, nil, ResultUnavailable, ReasonNoModel)
 			continue
 		}
+		r.group = g
 		var l *line
 		if len(r.refused) > 0 {
 			l = r.group.privateLine(r)

@@ -84,8 +84,8 @@ type record struct {
 	verdicts  []verdict // of all moments, one after another
 	forgotten int
 
-	roomForMoments  [3]moment
-	roomForVerdicts [4]verdict
+	roomForMoments  [4]moment
+	roomForVerdicts [6]verdict
 }
 
 type moment struct {
