@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -154,7 +153,7 @@ func openEdge(plan *up.Plan, listen, stateDir string, secrets up.Credentials, lo
 		}
 		edge, err := edged.New(edged.Options{Snapshot: snapshot, Logger: log, Version: currentVersion().Version})
 		last := port == first+maxPortTries-1 || port == 65535
-		if errors.Is(err, syscall.EADDRINUSE) && !last {
+		if errors.Is(err, errAddressTaken) && !last {
 			continue
 		}
 		if err != nil {

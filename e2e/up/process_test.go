@@ -14,6 +14,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	// What the binary is made of, so that the test cache knows when it changes.
+	_ "github.com/iop-dev/iop/cmd/edged"
+	_ "github.com/iop-dev/iop/cmd/iop/discover"
+	_ "github.com/iop-dev/iop/cmd/iop/up"
+	_ "github.com/iop-dev/iop/cmd/noded"
 )
 
 // patience bounds waits for a process; it never paces a test.
@@ -51,8 +57,16 @@ type process struct {
 // launch starts iop; the test's end kills it.
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
+	// The command's own package cannot be imported: its files are looked at, which
+	// the test cache takes note of.
+	sources, err := filepath.Glob("../../cmd/iop/*.go")
+	require.NoError(t, err)
+	require.NotEmpty(t, sources)
+	for _, file := range sources {
+		_, err := os.Stat(file)
+		require.NoError(t, err)
+	}
 	p := &process{t: t, cmd: exec.Command(binary, args...), output: make(chan string, 64), ended: make(chan error, 1)}
-	var err error
 	p.stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr"))
 	require.NoError(t, err)
 	p.cmd.Stderr = p.stderr

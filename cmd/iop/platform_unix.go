@@ -15,3 +15,6 @@ func onHangup() (hangups <-chan os.Signal, ignore func()) {
 	signal.Notify(c, syscall.SIGHUP)
 	return c, func() { signal.Stop(c) }
 }
+
+// errAddressTaken is what listening on a taken port ends with.
+const errAddressTaken = syscall.EADDRINUSE
