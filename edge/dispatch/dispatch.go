@@ -15,11 +15,6 @@ import (
 	"github.com/iop-dev/iop/edge/broker"
 )
 
-// takeWait is how long a granted request waits for its node to have a parked
-// work stream. A node opens more on demand, so the wait is for a new connection
-// at most (S15).
-const takeWait = 5 * time.Second
-
 // errTotalTimeout is the cause of a context that Request.TotalTimeout ended.
 var errTotalTimeout = errors.New("dispatch: total timeout")
 
@@ -187,28 +182,25 @@ func (x *exchange) attempt(ctx context.Context) error {
 }
 
 func (x *exchange) take(ctx context.Context) (Stream, error) {
-	bounded, cancel := withTimeout(ctx, x.clock, takeWait)
-	defer cancel()
-	stream, err := x.link.Take(bounded, x.lease.Resource.Node, x.lease.Generation)
+	stream, err := x.link.Take(ctx, x.lease.Resource.Node, x.lease.Generation)
 	switch {
 	case err == nil:
 		return stream, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case errors.Is(err, ErrLinkLost):
-		if ferr := x.lease.Track(); ferr != nil {
-			return nil, ferr
-		}
-		return nil, x.failed(NeverOpened, "the node's link is lost")
+	case errors.Is(err, ErrLinkLost) && x.lease.Track() != nil:
+		return nil, broker.ErrFenced
 	default:
-		return nil, x.failed(NeverOpened, "the node has no work stream ready")
+		return nil, x.failed(NeverOpened, err.Error())
 	}
 }
 
 // converse sends the request and relays the answer to its final frame. Not final
 // means that the stream is lost.
 func (x *exchange) converse(ctx context.Context, stream Stream) (final bool, err error) {
-	if err := x.send(stream); err != nil {
+	if err := x.send(stream); errors.Is(err, ErrNeverSeen) {
+		return false, x.failed(NeverOpened, "the node disconnected before the request was sent")
+	} else if err != nil {
 		return false, x.failed(ProviderDisconnected, "the link was lost while the request was sent")
 	}
 	x.handedOff = true

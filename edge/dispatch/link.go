@@ -12,6 +12,9 @@ import (
 // stream itself, has ended.
 var ErrLinkLost = errors.New("dispatch: node link lost")
 
+// ErrNoStream is returned by [Link.Take] when no work stream became free in time.
+var ErrNoStream = errors.New("dispatch: the node has no work stream ready")
+
 // ErrNeverSeen is returned by [Stream.Receive] when a hand-off stayed silent and
 // the node says over its session that it has not seen the request: nothing
 // reached a provider.
@@ -19,9 +22,10 @@ var ErrNeverSeen = errors.New("dispatch: the node has not seen the request")
 
 // Link reaches the nodes. services/nodelink implements it.
 type Link interface {
-	// Take returns a parked work stream of the node's connection gen, waiting
-	// until one is parked. It fails with ErrLinkLost when gen has ended, or
-	// with ctx's error.
+	// Take returns a parked work stream of the node's connection gen. With none
+	// parked it waits for one, for a bounded time: a node opens more on demand
+	// (S15). It fails with ErrLinkLost when gen has ended, with ErrNoStream at
+	// the end of its patience, or with ctx's error.
 	Take(ctx context.Context, node admission.NodeID, gen admission.Generation) (Stream, error)
 }
 
@@ -29,7 +33,8 @@ type Link interface {
 // Receive are for the request's own goroutine.
 type Stream interface {
 	// Send writes one frame; a frame with Begin starts the stream's next
-	// request. An error means that the link is lost.
+	// request. An error means that the link is lost; one that is ErrNeverSeen
+	// too, that nothing of the request was sent.
 	Send(*RequestFrame) error
 	// Receive reads the next frame of the answer into f, replacing what it held;
 	// f.Body is valid until the next Receive. An error means that the link is
@@ -83,6 +88,9 @@ type Frame struct {
 	Body    []byte
 	End     bool
 	Failure *Failure
+	// More says that the next frame is here whole: Receive will not wait, so
+	// what the client is owed need not be flushed before it.
+	More bool
 }
 
 // FailureCode says how a request ended without a whole answer.

@@ -81,7 +81,7 @@ func (y *relay) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
 	if !y.begun {
 		return lostProvider(g, false, "an answer without a head")
 	}
-	if err := y.stream(f.Body, f.End); err != nil {
+	if err := y.stream(f); err != nil {
 		return err
 	}
 	if !f.End || !y.judged {
@@ -183,14 +183,15 @@ func (y *relay) whole(f *dispatch.Frame) error {
 	return y.write(body)
 }
 
-// stream sends a part of an answer and flushes it, so that every event arrives as it came (A16).
-func (y *relay) stream(body []byte, end bool) error {
+// stream sends a part of an answer and flushes it, so that every event arrives as it came (A16); a part whose successor is here already goes with it.
+func (y *relay) stream(f *dispatch.Frame) error {
 	if y.noBody {
 		return nil
 	}
+	body := f.Body
 	if y.splicing {
 		y.buf = y.splicer.Append(y.buf[:0], body)
-		if end {
+		if f.End {
 			y.buf = y.splicer.Close(y.buf)
 		}
 		body = y.buf
@@ -201,7 +202,7 @@ func (y *relay) stream(body []byte, end bool) error {
 			return err
 		}
 	}
-	if end {
+	if f.End || f.More {
 		return nil // net/http flushes as the handler returns
 	}
 	return y.flush()

@@ -97,12 +97,9 @@ func (h *handOff) Receive(f *dispatch.Frame) error {
 	h.stopProbe()
 	h.final = h.in.End || h.in.Failure != nil
 	f.Head, f.Body, f.End, f.Failure = domainHead(h.in.Head), h.in.Body, h.in.End, domainFailure(h.in.Failure)
+	f.More = !h.final && h.stream.transport.body.frameBuffered()
 	return nil
 }
-
-// More reports whether the next frame is already here whole, so that Receive
-// will not wait: what the client is owed so far need not be flushed before it.
-func (h *handOff) More() bool { return !h.done && !h.final && h.stream.transport.body.frameBuffered() }
 
 // Cancel implements dispatch.Stream.
 func (h *handOff) Cancel() {
@@ -173,7 +170,8 @@ func (h *handOff) lost(doing string, err error) error {
 // waiter is a Take that found no parked stream.
 type waiter struct{ ready chan *handOff } // one value, or closed when the session ends
 
-// take returns a parked stream, last in first out, waiting until there is one.
+// take returns a parked stream, last in first out, or waits for one until
+// takePatience is over.
 func (s *session) take(ctx context.Context) (*handOff, error) {
 	s.mu.Lock()
 	if s.ended {
@@ -198,13 +196,18 @@ func (s *session) take(ctx context.Context) (*handOff, error) {
 	s.mu.Unlock()
 	s.enqueueWish(more)
 
+	patience := s.service.cfg.Clock.NewTimer(takePatience)
+	defer patience.Stop()
+	err := dispatch.ErrNoStream
 	select {
 	case h, ok := <-w.ready:
 		if !ok {
 			return nil, dispatch.ErrLinkLost
 		}
 		return h, nil
+	case <-patience.Chan():
 	case <-ctx.Done():
+		err = ctx.Err()
 	}
 	s.mu.Lock()
 	if i := slices.Index(s.waiters, w); i >= 0 {
@@ -220,7 +223,7 @@ func (s *session) take(ctx context.Context) (*handOff, error) {
 	default:
 		s.finishIfDrained()
 	}
-	return nil, ctx.Err()
+	return nil, err
 }
 
 // growLocked decides whether the node shall open more streams: when those in
