@@ -24,6 +24,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
 
+	// What the binary is made of: without them the test cache would not notice
+	// that it has changed.
+	_ "github.com/iop-dev/iop/cmd/edged"
+	_ "github.com/iop-dev/iop/cmd/noded"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 	"github.com/iop-dev/iop/gen/go/iop/control/v1/controlv1connect"
 )

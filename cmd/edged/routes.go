@@ -13,6 +13,12 @@ type routes struct {
 	rest     http.Handler            // nil = nothing else is here
 }
 
+// edgeMark is a header that every reply carries, by which another IOP knows an
+// Edge for what it is: `iop up` does not take one for a provider.
+const edgeMark = "X-Iop-Edge"
+
+var edgeMarked = []string{"1"} // never changed; shared by all replies
+
 func (rt *routes) handle(path string, h http.Handler) {
 	if rt.services == nil {
 		rt.services = map[string]http.Handler{}
@@ -22,6 +28,7 @@ func (rt *routes) handle(path string, h http.Handler) {
 
 // ServeHTTP serves the request, or says that there is nothing.
 func (rt *routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header()[edgeMark] = edgeMarked
 	if end := strings.LastIndexByte(r.URL.Path, '/'); end > 0 {
 		if h := rt.services[r.URL.Path[:end+1]]; h != nil {
 			h.ServeHTTP(w, r)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/iop-dev/iop/cmd/iop/discover"
 )
 
 func TestRoutes(t *testing.T) {
@@ -17,6 +19,7 @@ func TestRoutes(t *testing.T) {
 	ask := func(path string) string {
 		w := httptest.NewRecorder()
 		rt.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil))
+		require.NotEmpty(t, w.Header().Get(discover.EdgeHeader), "known for an Edge")
 		return w.Body.String()
 	}
 	require.Equal(t, "admin", ask("/iop.admin.v1.AdminService/ReloadConfig"))
