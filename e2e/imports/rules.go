@@ -114,7 +114,7 @@ var Rules = []Rule{
 	},
 	{
 		From:       []string{"..."},
-		FromExcept: []string{"cmd/...", "e2e/..."},
+		FromExcept: []string{"cmd/...", "e2e/...", "e2e_test"},
 		Ban:        []string{"cmd/..."},
 		Reason:     "cmd assembles; what is assembled must not know how",
 	},
@@ -153,7 +153,7 @@ var Rules = []Rule{
 	{
 		From: []string{"..."},
 		FromExcept: []string{
-			"edge/config", "edge/config_test", "node/...", "cmd/...", "configs/...", "configs_test", "e2e/...",
+			"edge/config", "edge/config_test", "node/...", "cmd/...", "configs/...", "configs_test", "e2e/...", "e2e_test",
 			"services/rpcerr", "services/rpcerr_test", // gives the loader's findings a code
 		},
 		Ban:     []string{"configs"},
