@@ -70,7 +70,7 @@ export IOP_ENGINES_PIDS=$pids
 cd "$root"
 # The exit status is that of go test (pipefail); awk leaves out its progress
 # lines and adds the count.
-go test -tags engines -count=1 -timeout 10m -v "$@" ./e2e/engines/... | awk '
+go test -tags engines -count=1 -timeout 10m -v "$@" ./e2e/engines | awk '
   /^=== (RUN|PAUSE|CONT|NAME)/ { next }
   /^ *--- PASS/ { passed++ }
   /^ *--- FAIL/ { failed++ }
