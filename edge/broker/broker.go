@@ -69,6 +69,7 @@ func (b *Broker) Acquire(ctx context.Context, req admission.Request) (*Lease, er
 	l := &Lease{broker: b, seq: seq, enqueued: now}
 	b.leases[seq] = l
 	if e := effects[0]; e.Kind == admission.Granted {
+		l.grant = e
 		l.grantedLocked(e)
 		b.mu.Unlock()
 		return l, nil

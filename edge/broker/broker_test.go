@@ -177,6 +177,37 @@ func TestS12_FencedBeforeHandOff(t *testing.T) {
 	l.Close()
 }
 
+// A holder that gives up without asking whether its lease still stands leaves
+// nothing behind: neither the place in the queue that a fence gave it, nor the
+// lease that has come in its place.
+func TestS02_CloseAfterAFence(t *testing.T) {
+	for name, other := range map[string]func(*Broker) func(){
+		"waiting again": func(b *Broker) func() {
+			b.Connect("m")
+			busy, err := b.Acquire(t.Context(), chat("on-m"))
+			require.NoError(t, err)
+			return busy.Close
+		},
+		"granted elsewhere": func(b *Broker) func() { b.Connect("m"); return func() {} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := start(t, site(1, 8))
+			gen := b.Connect("n")
+			l, err := b.Acquire(t.Context(), chat("both"))
+			require.NoError(t, err)
+			free := other(b)
+			b.Disconnect("n", gen)
+			l.Close()
+			free()
+			snap := b.Snapshot()
+			require.Zero(t, snap.InFlight)
+			require.Zero(t, snap.QueueTotal)
+			require.Zero(t, snap.Counters.DoubleReleases)
+			require.Empty(t, b.leases)
+		})
+	}
+}
+
 func TestS13_TrackedIsRevokedAndWaitersMove(t *testing.T) {
 	b, _ := start(t, site(1, 8))
 	gen := b.Connect("n")

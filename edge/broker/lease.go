@@ -23,8 +23,8 @@ type Lease struct {
 
 	// Guarded by broker.mu.
 	decided chan struct{}    // closed when the wait in progress has its decision; nil before the first wait
-	grant   admission.Effect // the decision: a grant, kind Granted …
-	ended   error            // … or the request's end
+	grant   admission.Effect // what the core holds for it: a lease, kind Granted; zero while it waits
+	ended   error            // the request's end
 }
 
 // Seq is the request's enqueue_seq.
@@ -87,16 +87,13 @@ func (l *Lease) settle(ctx context.Context) (done bool, err error) {
 	if ctx.Err() == nil {
 		return l.grant.Kind == admission.Granted, nil
 	}
-	if l.grant.Kind == admission.Granted {
-		l.closeLocked() // the grant lost to the cancel: its slot goes back
-	} else {
-		effects, _ := b.core.Cancel(b.clock.Now(), l.seq)
-		b.deliverLocked(effects)
-	}
+	l.closeLocked() // a grant that loses to the cancel gives its slot back
 	return true, context.Cause(ctx)
 }
 
-// Close returns the lease and ends its request, whatever its outcome.
+// Close ends the request, whatever its outcome, and returns what it holds: the
+// lease, or, where that was fenced before hand-off, the one that came in its
+// place, or its place in the queue.
 func (l *Lease) Close() {
 	l.broker.mu.Lock()
 	defer l.broker.mu.Unlock()
@@ -108,7 +105,12 @@ func (l *Lease) closeLocked() {
 	if l.ended != nil {
 		return // revoked: the core has it back already
 	}
-	effects, ok := b.core.Release(b.clock.Now(), l.seq, l.id)
+	if l.grant.Kind != admission.Granted {
+		effects, _ := b.core.Cancel(b.clock.Now(), l.seq)
+		b.deliverLocked(effects)
+		return
+	}
+	effects, ok := b.core.Release(b.clock.Now(), l.seq, l.grant.Lease)
 	if !ok {
 		return
 	}

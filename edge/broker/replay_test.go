@@ -149,6 +149,21 @@ func TestConcurrentUseReplaysThroughAFreshCore(t *testing.T) {
 	work.Wait()
 	close(stop)
 	churn.Wait()
+
+	// What chance may have left out: a cancel and a timeout of a waiter.
+	b.Reconfigure(site(1, 6))
+	b.Connect("n")
+	held, err := b.Acquire(t.Context(), chat("on-n"))
+	require.NoError(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	leaves := acquire(t, ctx, b, "on-n")
+	leave()
+	require.ErrorIs(t, (<-leaves).err, context.Canceled)
+	expires := acquire(t, t.Context(), b, "on-n")
+	clock.Advance(time.Minute)
+	var timeout *QueueTimeoutError
+	require.ErrorAs(t, (<-expires).err, &timeout)
+	held.Close()
 	require.Empty(t, b.leases)
 
 	fresh := admission.New(site(2, 6))
