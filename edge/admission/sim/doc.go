@@ -14,9 +14,10 @@
 // commands, effects and the configuration handed in, keeps the plainest possible
 // books of its own (bit sets and a sorted list of waiters, no lines, no heaps),
 // and holds every effect of the core against them. It uses only what the core
-// exports. Each [Invariant] is checked after every command, with the one
-// exception of the whole-snapshot comparison on sites of more than
-// [snapshotAlways] resources, which is made at every few commands there.
+// exports. Each [Invariant] is checked after every command, with two
+// exceptions: the comparison of the whole snapshot is made at every few commands
+// on sites of more than snapshotAlways resources, and that of decision records
+// at every eighth command, with one waiter.
 //
 // The package must not know how the core works inside, and it owns no product
 // code: nothing but tests and cmd/admission-sim imports it.

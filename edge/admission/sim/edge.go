@@ -115,7 +115,7 @@ func (e *edge) connect(n int) *session {
 	}
 	s := &session{node: n, gen: gen, open: true, beat: e.now}
 	e.current[n] = s
-	e.publish("node.connected")
+	e.publish()
 	e.deliver(effects)
 	return s
 }
@@ -131,7 +131,7 @@ func (e *edge) disconnect(n int, gen admission.Generation) {
 	}
 	e.deliver(effects)
 	if ok {
-		e.publish("node.disconnected")
+		e.publish()
 	}
 	if e.core.IsCurrent(e.site.nodes[n], gen) {
 		e.check.fail(StaleClose, "generation %d of %s is current after its disconnect", gen, e.site.nodes[n])
@@ -176,7 +176,7 @@ func (e *edge) refresh(what string, identical bool) {
 		e.site.spoil()
 	}
 	e.deliver(effects)
-	e.publish("config.refreshed")
+	e.publish()
 }
 
 // deliver gives effects to their requests, arms the timer, and compares what can
@@ -211,14 +211,18 @@ func (e *edge) compareSnapshot() {
 	e.check.snapshot(now, &s)
 }
 
-// publish tells the subscriber, unless the event is dropped. It reads the core,
-// as a dashboard does; nothing that follows may depend on it.
-func (e *edge) publish(event string) {
+// publish tells the subscriber that something has happened, unless the event is
+// dropped. It looks the news up in the core, as a dashboard does; nothing that
+// follows may depend on that.
+func (e *edge) publish() {
 	if e.bus.Float64() < e.drop {
 		e.faults[FaultDroppedEvent]++
 		return
 	}
 	e.published++
-	s := e.core.Snapshot(e.time())
-	e.view.event, e.view.inFlight = event, s.InFlight
+	e.core.Snapshot(e.time())
+	e.core.NextDeadline()
+	if n := len(e.calls); n > 0 {
+		e.core.Record(admission.Seq(1 + e.bus.IntN(n)))
+	}
 }

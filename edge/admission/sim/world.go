@@ -28,10 +28,6 @@ type world struct {
 	spareCalls []*call
 	spareRuns  []*execution
 
-	view struct { // the event subscriber's
-		event    string
-		inFlight int
-	}
 	tally
 }
 

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/pprof"
+	"runtime/debug"
 	"time"
 
 	"github.com/iop-dev/iop/edge/admission/sim"
@@ -33,21 +33,11 @@ func run(args []string, out io.Writer) error {
 	flags.IntVar(&o.Episode, "episode", 0, "run this episode alone")
 	flags.IntVar(&o.Tail, "tail", 0, "commands and effects to show with a violation; 0 = 48")
 	flags.Float64Var(&o.DropEvents, "drop", 0.5, "share of events dropped")
-	profile := flags.String("cpuprofile", "", "write a CPU profile to this file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *profile != "" {
-		f, err := os.Create(*profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
+	// Episodes leave much behind and little of it lives.
+	debug.SetGCPercent(800)
 	start := time.Now() //nolint:forbidigo // the rate is one of real seconds; the simulation's time is its own
 	if o.Seed == 0 {
 		o.Seed = uint64(start.UnixNano())
