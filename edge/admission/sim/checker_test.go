@@ -329,3 +329,61 @@ func TestSim_LivenessCanFail(t *testing.T) {
 	require.NotNil(t, r.check.err)
 	require.Equal(t, Liveness, r.check.err.Invariant)
 }
+
+// nosy is a core on which being read leaves a mark.
+type nosy struct {
+	core
+	reads *int
+}
+
+func (n nosy) Record(seq admission.Seq) (admission.Record, bool) {
+	*n.reads++
+	return n.core.Record(seq)
+}
+
+func (n nosy) Enqueue(now time.Time, req admission.Request) (admission.Seq, []admission.Effect) {
+	seq, es := n.core.Enqueue(now, req)
+	es[0].RetryAfter += time.Duration(*n.reads)
+	return seq, es
+}
+
+// TestSim_ComparisonsCanFail runs a core that its readers change, and one that
+// remembers earlier runs.
+func TestSim_ComparisonsCanFail(t *testing.T) {
+	o := Options{Seed: 1, Steps: 2_000}
+	o.newCore = func(cfg admission.Config) core { return nosy{admission.New(cfg), new(int)} }
+	err := Prove(o)
+	require.ErrorContains(t, err, "12 events dropped")
+	require.NotContains(t, err.Error(), "18 determinism")
+
+	reads := new(int)
+	o.newCore = func(cfg admission.Config) core { return nosy{admission.New(cfg), reads} }
+	require.ErrorContains(t, Prove(o), "18 determinism")
+}
+
+// keeper is a core that goes on using the memory of the configuration that it was
+// given.
+type keeper struct {
+	core
+	given []admission.Scope
+}
+
+func (k *keeper) Reconfigure(now time.Time, cfg admission.Config) []admission.Effect {
+	k.given = cfg.Scopes
+	return k.core.Reconfigure(now, cfg)
+}
+
+func (k *keeper) Snapshot(now time.Time) admission.Snapshot {
+	s := k.core.Snapshot(now)
+	for i := range k.given {
+		s.Scopes[i].Scope = k.given[i]
+	}
+	return s
+}
+
+// TestSim_FailedRefreshIsNoticed shows the other half of invariant 13: a draft
+// that is thrown away must not reach what is in force.
+func TestSim_FailedRefreshIsNoticed(t *testing.T) {
+	_, err := Run(Options{Seed: 1, Steps: 20_000, newCore: func(cfg admission.Config) core { return &keeper{core: admission.New(cfg)} }})
+	require.ErrorContains(t, err, "16 snapshot")
+}
