@@ -7,26 +7,43 @@ import (
 )
 
 // busy counts the requests inside a handler, so that a stop can wait for them.
+// Requests may go on coming while it waits: those that the handler refuses.
 type busy struct {
 	http.Handler
-	running sync.WaitGroup
+
+	mu      sync.Mutex
+	running int
+	idle    chan struct{} // closed once running is 0; nil until somebody waits
 }
 
 // ServeHTTP serves the request and counts it meanwhile.
 func (b *busy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	b.running.Add(1)
-	defer b.running.Done()
+	b.add(1)
+	defer b.add(-1)
 	b.Handler.ServeHTTP(w, r)
 }
 
+func (b *busy) add(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running += n
+	if b.running == 0 && b.idle != nil {
+		close(b.idle)
+		b.idle = nil
+	}
+}
+
 // wait returns true once no request is inside, or false when ctx ends first. It
-// is for a handler that has begun to refuse, so that the count only falls.
+// is called once, for a handler that has begun to refuse.
 func (b *busy) wait(ctx context.Context) bool {
+	b.mu.Lock()
+	if b.running == 0 {
+		b.mu.Unlock()
+		return true
+	}
 	idle := make(chan struct{})
-	go func() {
-		b.running.Wait()
-		close(idle)
-	}()
+	b.idle = idle
+	b.mu.Unlock()
 	select {
 	case <-idle:
 		return true
