@@ -31,10 +31,6 @@ FUZZTIME ?= 30s
 PKG      ?= ./...
 BENCH    ?= .
 
-# What make sim plays: one seed gives one run, step by step.
-SEED  ?= 0
-STEPS ?= 2000000
-
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -148,10 +144,10 @@ traceability: ## bring the tables of docs/traceability.md up to date
 	go test -count=1 -run '^TestTraceability_' ./e2e/docs -args -rewrite
 
 .PHONY: sim
-sim: ## simulate the admission core under faults (SEED=n replays; 0 = from the time; STEPS=2000000)
+sim: ## simulate the admission core under faults (SEED=n replays a run; STEPS=n, 2000000)
 	@mkdir -p bin
 	go build -o bin/admission-sim ./edge/admission/sim/cmd/admission-sim
-	./bin/admission-sim -seed '$(SEED)' -steps '$(STEPS)'
+	./bin/admission-sim -seed '$(or $(SEED),0)' -steps '$(or $(STEPS),2000000)'
 
 .PHONY: mutants
 mutants: ## plant known faults into the admission core; the suite must find each (ONLY=name: one)

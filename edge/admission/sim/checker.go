@@ -81,13 +81,13 @@ type rec struct {
 	surface  int8 // bit number
 	group    int
 	enqueued int64
-	scope    admission.ScopeKey // at enqueue
-	mask     set                // candidates it may run on, full and excluded ones included
-	refused  set                // candidates that it must not be given again
+	mask     set // candidates it may run on, full and excluded ones included
+	refused  set // candidates that it must not be given again
 
-	lease admission.LeaseID
-	gen   admission.Generation
-	res   int
+	lease   admission.LeaseID
+	gen     admission.Generation
+	res     int
+	granted int64
 }
 
 // checker holds every effect against its own books. After a violation it
@@ -117,9 +117,10 @@ type checker struct {
 	liveLease int
 	lastLease admission.LeaseID
 	lastGen   admission.Generation
+	longest   int64 // that a lease was held
+	before    int   // waiters before the command
 
 	granted, released, doubles, stale uint64
-	overflow                          int // refusals for a full queue, for the summary
 }
 
 // newChecker knows the names that the configuration may ever use: resources in

@@ -14,10 +14,10 @@
 // commands, effects and the configuration handed in, keeps the plainest possible
 // books of its own (bit sets and a sorted list of waiters, no lines, no heaps),
 // and holds every effect of the core against them. It uses only what the core
-// exports. Each [Invariant] is checked after every command, with two
-// exceptions: the comparison of the whole snapshot is made at every few commands
-// on sites of more than snapshotAlways resources, and that of decision records
-// at every eighth command, with one waiter.
+// exports. Each [Invariant] is checked after every command, with two exceptions:
+// on sites of more than snapshotAlways resources the whole snapshot is compared
+// after every eighth command, and decision records are compared after every
+// eighth, of one waiter.
 //
 // The package must not know how the core works inside, and it owns no product
 // code: nothing but tests and cmd/admission-sim imports it.

@@ -25,7 +25,7 @@ type core interface {
 }
 
 // snapshotAlways is the size of a site up to which the whole snapshot is
-// compared after every command; on larger ones it is after every few.
+// compared after every command; on larger ones it is after every eighth.
 const snapshotAlways = 64
 
 // epoch is where virtual time begins.
@@ -195,7 +195,7 @@ func (e *edge) deliver(effects []admission.Effect) {
 		e.armed = at
 		e.after(max(0, time.Duration(at-e.now)), event{kind: evExpire})
 	}
-	if e.checks++; len(e.site.keys) <= snapshotAlways || e.checks%(len(e.site.keys)/8) == 0 {
+	if e.checks++; len(e.site.keys) <= snapshotAlways || e.checks%8 == 0 {
 		e.compareSnapshot()
 	}
 	if e.checks%8 == 0 && len(e.check.waiters) > 0 {

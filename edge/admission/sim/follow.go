@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/bits"
+	"time"
 
 	"github.com/iop-dev/iop/edge/admission"
 )
@@ -80,7 +81,7 @@ func (c *checker) grant(r *rec, e *admission.Effect) {
 	if r.state == recWaiting {
 		c.leave(r)
 	}
-	r.state, r.lease, r.gen, r.res = recReserved, e.Lease, e.Gen, i
+	r.state, r.lease, r.gen, r.res, r.granted = recReserved, e.Lease, e.Gen, i, c.now
 	c.lastLease = e.Lease
 	c.granted++
 	c.liveLease++
@@ -133,8 +134,22 @@ func (c *checker) reject(r *rec, e *admission.Effect) {
 	case e.Result != admission.ResultTimeout && e.Result != admission.ResultUnavailable:
 		c.fail(OneOutcome, "request %d ends as %s", r.seq, e.Result)
 	}
+	c.retryAfter(e)
 	c.leave(r)
 	r.state = recEnded
+}
+
+// retryAfter judges the advice that goes with a rejection: none unless waiting
+// could have helped, and no more than everybody there before the command one after
+// another, and one more, each as slow as the slowest so far.
+func (c *checker) retryAfter(e *admission.Effect) {
+	most := c.longest * int64(c.before+2)
+	if e.Result != admission.ResultFull && e.Result != admission.ResultTimeout {
+		most = 0
+	}
+	if e.RetryAfter < 0 || int64(e.RetryAfter) > most {
+		c.fail(ReasonRule, "request %d, rejected as %s, is told to come back after %s; no more than %s is to be expected", e.Seq, e.Result, e.RetryAfter, time.Duration(most))
+	}
 }
 
 // requeued puts a request back among the waiters; its lease has been returned.
@@ -166,6 +181,7 @@ func (c *checker) unlease(r *rec) {
 	c.nodes[res.node].leases--
 	c.liveLease--
 	c.released++
+	c.longest = max(c.longest, c.now-r.granted)
 	c.touch(r.res)
 }
 

@@ -8,6 +8,7 @@ import (
 
 // command notes a command with what it returned, before its effects are judged.
 func (c *checker) command(now time.Time, e entry, effects []admission.Effect) {
+	c.before = len(c.waiters)
 	e.step, e.at = c.step, nanos(now)
 	if e.op != "track" { // which the core is not told the time of
 		c.now = max(c.now, e.at)
@@ -85,7 +86,7 @@ func (c *checker) enqueue(now time.Time, req admission.Request, seq admission.Se
 		return
 	}
 	g := &c.groups[gi]
-	r.group, r.scope, r.mask = gi, c.scopes[g.scope].cfg.Key, g.masks[r.surface]
+	r.group, r.mask = gi, g.masks[r.surface]
 	switch e.Kind {
 	case admission.Granted:
 		c.grant(r, e)
@@ -150,9 +151,7 @@ func (c *checker) refused(r *rec, e *admission.Effect) {
 	if want := c.weakest(r); e.Reason != want {
 		c.fail(ReasonRule, "request %d was refused because %q, but the reason is %q", r.seq, e.Reason, want)
 	}
-	if e.Result == admission.ResultFull {
-		c.overflow++
-	}
+	c.retryAfter(e)
 }
 
 // weakest is a newcomer's reason: the weakest obstacle among its candidates.

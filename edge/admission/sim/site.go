@@ -56,8 +56,11 @@ var (
 	}
 )
 
-// size draws from [1, most], mostly near 1.
-func size(rng *rand.Rand, most int) int {
+// size draws from [1, most], mostly near 1; large draws evenly.
+func size(rng *rand.Rand, most int, large bool) int {
+	if large {
+		return 1 + rng.IntN(most)
+	}
 	switch rng.IntN(40) {
 	case 0:
 		return 1 + rng.IntN(most)
@@ -69,14 +72,15 @@ func size(rng *rand.Rand, most int) int {
 
 // newSite draws a site.
 func newSite(rng *rand.Rand) *site {
-	s := &site{rng: rng, perNode: size(rng, maxProviders) + 1}
-	for i := range size(rng, maxNodes) + 1 {
+	large := rng.IntN(100) == 0
+	s := &site{rng: rng, perNode: size(rng, maxProviders, large) + 1}
+	for i := range size(rng, maxNodes, large) + 1 {
 		s.nodes = append(s.nodes, admission.NodeID(fmt.Sprintf("n%02d", i)))
 		for j := range s.perNode {
 			s.keys = append(s.keys, admission.ResourceKey{Node: s.nodes[i], Provider: admission.ProviderID(fmt.Sprintf("p%d", j))})
 		}
 	}
-	for i := range size(rng, maxGroups) + 1 {
+	for i := range size(rng, maxGroups, large) + 1 {
 		key := fmt.Sprintf("g%02d", i)
 		s.groupKeys = append(s.groupKeys, admission.GroupKey(key))
 		s.scopeKeys = append(s.scopeKeys, admission.ScopeKey("route:"+key))

@@ -135,7 +135,7 @@ func (c *checker) record(r *rec, d *admission.Record, ok bool) {
 	switch {
 	case !ok || d.Seq != r.seq || !d.Waiting || !d.Ended.IsZero() || nanos(d.Enqueued) != r.enqueued:
 		c.fail(SnapshotIsTrue, "request %d waits; its record: %+v", r.seq, d)
-	case d.Scope != c.scopes[g.scope].cfg.Key && d.Scope != r.scope || d.Group != g.key || d.Class != r.class:
+	case d.Scope != c.scopes[g.scope].cfg.Key || d.Group != g.key || d.Class != r.class:
 		c.fail(SnapshotIsTrue, "request %d waits for %s %s in %s; its record: %+v", r.seq, g.key, r.class, c.scopes[g.scope].cfg.Key, d)
 	case len(d.Moments) == 0 || len(d.Moments) > recordMoments:
 		c.fail(SnapshotIsTrue, "the record of request %d has %d moments", r.seq, len(d.Moments))
