@@ -218,6 +218,9 @@ func (e *edge) dispatch(c *call, lease admission.LeaseID) {
 		e.close(c, outcomeFailed)
 	default:
 		c.state = callSent
+		if e.fault(64, FaultSecondHandOff) {
+			e.track(c.seq, lease) // must be refused: it is out already
+		}
 		if e.fault(256, FaultSilent) {
 			e.after(silentWait, event{kind: evNeverSeen, seq: c.seq, lease: lease})
 			return

@@ -15,6 +15,7 @@ const (
 	FaultNoStream
 	FaultSend
 	FaultSilent
+	FaultSecondHandOff
 	FaultDuplicateEnd
 	FaultLateEnd
 	FaultDuplicateRefusal
@@ -47,7 +48,7 @@ const (
 )
 
 var faultNames = [faultCount]string{
-	"build failure", "no work stream", "send failure", "silent hand-off", "duplicate end", "late end", "duplicate refusal", "late refusal",
+	"build failure", "no work stream", "send failure", "silent hand-off", "second hand-off", "duplicate end", "late end", "duplicate refusal", "late refusal",
 	"late cancel", "second end of a lease", "stale close", "duplicate close", "stale drain", "session closed by its node", "drain", "crash",
 	"power loss", "black hole", "session closed by the Edge", "heartbeat timeout", "takeover", "disconnect, then reconnect", "duplicate registration",
 	"paused node", "clock jump", "clock behind", "late timer", "refresh", "identical refresh", "failed refresh", "unknown group", "dropped event",
