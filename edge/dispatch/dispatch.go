@@ -130,7 +130,7 @@ func (x *exchange) run(ctx context.Context) error {
 		switch {
 		case errors.Is(err, broker.ErrFenced):
 			// Already waiting again.
-		case errors.As(err, &failed) && failed.Code.neverOpened():
+		case errors.As(err, &failed) && failed.Code.neverOpened() && !x.started:
 			refusal, x.handedOff = failed, false
 			l.Refuse()
 		default:
@@ -287,7 +287,8 @@ func (x *exchange) send(stream Stream) error {
 }
 
 func (x *exchange) failed(code FailureCode, message string) *FailedError {
-	return &FailedError{Code: code, Message: message, Started: x.started, HandedOff: x.handedOff, Grant: x.grant}
+	handedOff := x.started || x.handedOff && !code.neverOpened()
+	return &FailedError{Code: code, Message: message, Started: x.started, HandedOff: handedOff, Grant: x.grant}
 }
 
 // withTimeout bounds ctx by the injected clock. The context's cause is

@@ -207,6 +207,25 @@ func TestLastRefusalIsTold(t *testing.T) {
 	var failed *FailedError
 	require.ErrorAs(t, <-done, &failed)
 	require.Equal(t, ProviderBusy, failed.Code)
+	require.False(t, failed.HandedOff, "it says that nothing has reached a provider")
+	r.idle()
+}
+
+// A node that claims after its answer's head that it opened nothing is not
+// believed: the client has a part of an answer.
+func TestNothingIsRepeatedOnceTheAnswerHasBegun(t *testing.T) {
+	r := newRig(t)
+	r.connect("n")
+	r.connect("m")
+	done := r.do(t.Context(), request(), &sink{})
+	stream := <-r.taken
+	stream.answers <- Frame{Head: &Head{Status: 200}, Body: []byte("a")}
+	stream.answers <- Frame{Failure: &Failure{Code: NeverOpened}}
+	var failed *FailedError
+	require.ErrorAs(t, <-done, &failed)
+	require.True(t, failed.Started)
+	require.True(t, failed.HandedOff)
+	require.Empty(t, r.taken)
 	r.idle()
 }
 
