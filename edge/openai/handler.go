@@ -12,6 +12,7 @@ import (
 
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/auth"
+	"github.com/iop-dev/iop/edge/broker"
 	"github.com/iop-dev/iop/edge/dispatch"
 	"github.com/iop-dev/iop/edge/estimate"
 	"github.com/iop-dev/iop/edge/openai/bodyscan"
@@ -123,9 +124,8 @@ func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
 
 // exchange carries one request to a provider and its answer back.
 func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string, begun *bool) *problem {
-	if until := h.drainUntil.Load(); until != 0 {
-		return &problem{status: http.StatusServiceUnavailable, code: "draining", kind: serverError, hangUp: true,
-			retryAfter: seconds(time.Until(time.Unix(0, until))), message: "The server is shutting down. Retry later."}
+	if p := h.draining(); p != nil {
+		return p
 	}
 	request, p := prepare(w, r, s, e, key, id)
 	if p != nil {
@@ -150,6 +150,16 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 		return nil
 	}
 	return h.failed(r.Context(), y, s, id, err)
+}
+
+// draining refuses a request because the Edge stops; nil while it does not.
+func (h *Handler) draining() *problem {
+	until := h.drainUntil.Load()
+	if until == 0 {
+		return nil
+	}
+	return &problem{status: http.StatusServiceUnavailable, code: "draining", kind: serverError, hangUp: true,
+		retryAfter: seconds(time.Until(time.Unix(0, until))), message: "The server is shutting down. Retry later."}
 }
 
 // prepare reads the request and turns it into dispatch's terms.
@@ -193,6 +203,11 @@ func (h *Handler) failed(ctx context.Context, y *relay, s *active, id string, er
 	isFailure := errors.As(err, &failure)
 	if !isFailure && (y.gone || ctx.Err() != nil) {
 		panic(http.ErrAbortHandler) // nobody reads it; a plain return would send an empty 200
+	}
+	// A stop takes the providers away from those who wait, and from those whose body was still on its way.
+	var none *broker.UnavailableError
+	if p := h.draining(); p != nil && (errors.As(err, &none) || errors.Is(err, broker.ErrUnknownGroup)) {
+		return p
 	}
 	p, known := problemOf(err, s.ReconnectInterval)
 	if !known {

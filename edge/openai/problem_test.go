@@ -129,3 +129,23 @@ func TestDraining(t *testing.T) {
 		require.Equal(r, 200, r.do(r.request("GET", "/v1/models", "")).StatusCode)
 	})
 }
+
+// Whoever waits when the Edge stops, or has sent its body only then, loses its
+// providers to the stop; neither model nor provider is to blame.
+func TestDrainingIsWhatWaitersAreTold(t *testing.T) {
+	for _, err := range []error{
+		&broker.UnavailableError{Reason: admission.ReasonNoModel},
+		&broker.UnavailableError{Reason: admission.ReasonDraining},
+		broker.ErrUnknownGroup,
+	} {
+		var stop func()
+		stopsMeanwhile := func(context.Context, *dispatch.Request, dispatch.Sink) error {
+			stop()
+			return err
+		}
+		over(t, doFunc(stopsMeanwhile), settings(), func(r *rig) {
+			stop = func() { r.handler.Drain(30 * time.Second) }
+			r.requireError(r.chat(hello), 503, "draining", "server_error")
+		})
+	}
+}
