@@ -159,8 +159,9 @@ func (e *edge) drain(n int, gen admission.Generation) {
 	e.deliver(effects)
 }
 
-func (e *edge) expire() {
-	now := e.skewed()
+func (e *edge) expire() { e.expireAt(e.skewed()) }
+
+func (e *edge) expireAt(now time.Time) {
 	effects := e.core.Expire(now)
 	e.check.expire(now, effects)
 	e.deliver(effects)

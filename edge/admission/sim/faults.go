@@ -161,7 +161,7 @@ func (e *edge) changeSite() {
 // identicalRefresh hands in what is in force, once nothing is overdue.
 func (e *edge) identicalRefresh() {
 	e.faults[FaultIdenticalRefresh]++
-	e.expire()
+	e.expireAt(e.time())
 	before := e.core.Snapshot(e.time())
 	e.refresh("identical", true)
 	after := e.core.Snapshot(e.time())

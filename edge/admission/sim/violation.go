@@ -62,8 +62,8 @@ type Violation struct {
 }
 
 func (v *Violation) Error() string {
-	return fmt.Sprintf("invariant %s violated: %s\nseed %d, episode %d, step %d; the last commands and effects:\n%s",
-		v.Invariant, v.Detail, v.Seed, v.Episode, v.Step, v.Trace)
+	return fmt.Sprintf("invariant %s violated: %s\nseed %d, episode %d, step %d (again: make sim SEED=%d STEPS=%d); the last commands and effects:\n%s",
+		v.Invariant, v.Detail, v.Seed, v.Episode, v.Step, v.Seed, v.Step, v.Trace)
 }
 
 // entry is one line of the trace: a command, or one effect of the command above it.
