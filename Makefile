@@ -150,8 +150,8 @@ sim: ## simulate the admission core under faults (SEED=n replays a run; STEPS=n,
 	./bin/admission-sim -seed '$(or $(SEED),0)' -steps '$(or $(STEPS),2000000)'
 
 .PHONY: mutants
-mutants: ## plant known faults into the admission core; the suite must find each (ONLY=name: one)
-	go run ./edge/admission/mutants -only '$(ONLY)'
+mutants: ## plant known faults into the admission core; the suite must find each (ONLY=name: one; ALL=-all: by every suite)
+	go run ./edge/admission/mutants -only '$(ONLY)' $(ALL)
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (30s)

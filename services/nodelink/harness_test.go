@@ -298,7 +298,9 @@ func (e *testEdge) take() *handOff {
 	e.broker.mu.Unlock()
 	s, err := e.svc.Take(e.ctx, nodeID, gen)
 	require.NoError(e.t, err)
-	return s.(*handOff)
+	h := s.(*handOff)
+	e.t.Cleanup(h.Discard) // Close waits for held streams; a test that fails must end, too
+	return h
 }
 
 // begin sends a whole one-frame request.

@@ -32,23 +32,25 @@ type suite struct {
 	telling *regexp.Regexp
 }
 
+// suites are tried in this order.
 var suites = []suite{
+	{"simulator", []string{"run", "./edge/admission/sim/cmd/admission-sim", "-seed", "1", "-steps", steps}, regexp.MustCompile(`(?i)(invariant[^\n]{0,90})`)},
 	{"scenarios", []string{"test", "-count=1", "-run", "^TestScenarios$", "./edge/admission"}, regexp.MustCompile(`--- FAIL: TestScenarios/(\S+)`)},
 	{"model", []string{"test", "-count=1", "-run", "^TestRandomCommands$", "./edge/admission", "-rapid.checks=400", "-rapid.nofailfile", "-rapid.shrinktime=1s"}, regexp.MustCompile(`Messages:\s+(.+)|Error:\s+(?:Received unexpected error:\s+)?(.+)`)},
-	{"simulator", []string{"run", "./edge/admission/sim/cmd/admission-sim", "-seed", "1", "-steps", steps}, regexp.MustCompile(`(?i)(invariant[^\n]{0,90})`)},
 	{"broker", []string{"test", "-count=1", "./edge/broker"}, regexp.MustCompile(`--- FAIL: (\S+)`)},
 }
 
 func main() {
-	only := flag.String("only", "", "run this fault alone")
+	only := flag.String("only", "", "plant this fault alone")
+	all := flag.Bool("all", false, "go on to every suite, not just to the first that finds the fault")
 	flag.Parse()
-	if err := run(*only); err != nil {
+	if err := run(*only, *all); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(only string) error {
+func run(only string, all bool) error {
 	dir, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return err
@@ -81,6 +83,9 @@ func run(only string) error {
 				return fmt.Errorf("%s does not compile:\n%s", m.name, out)
 			}
 			caught = append(caught, s.name+" ("+s.tell(out)+")")
+			if !all {
+				break
+			}
 		}
 		if len(caught) == 0 {
 			survived = append(survived, m.name)
