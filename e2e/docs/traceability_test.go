@@ -23,18 +23,18 @@ const traceability = "docs/traceability.md"
 
 var (
 	declared = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
-	ids      = regexp.MustCompile(`^Test(?:Case_)?((?:[A-Z][0-9]{2,3}_)+)`)
+	ids      = regexp.MustCompile(`^Test((?:Case_|[A-Z][0-9]{2,3}_)+)`)
 	row      = regexp.MustCompile(`(?m)^\| ([A-Z][0-9]{2,3}) \| ([^|\n]*) \| ([^|\n]*) \|$`)
 	listed   = regexp.MustCompile("`(Test[A-Za-z0-9_/]+)`")
 	scripted = regexp.MustCompile(`^(.+)/testdata/([A-Z][0-9]{2,3})\.txt$`)
 	cases    = regexp.MustCompile(`(?s)(<!-- cases -->\n).*?(<!-- end -->)`)
 )
 
-// traced is the tests that carry ids in their name, by id and then by folder.
+// traced is the tests that carry ids in their name, by id ("S01", "case A10")
+// and then by folder.
 type traced map[string]map[string][]string
 
-func (tr traced) add(kind, id, dir, test string) {
-	key := kind + id
+func (tr traced) add(key, dir, test string) {
 	if tr[key] == nil {
 		tr[key] = map[string][]string{}
 	}
@@ -78,12 +78,40 @@ func TestTraceability_NamesTestsThatExist(t *testing.T) {
 
 func TestRewritten(t *testing.T) {
 	found := traced{}
-	found.add("", "S01", "edge/a", "TestS01_B")
-	found.add("", "S01", "edge/a", "TestS01_A")
-	found.add("case ", "A10", "e2e", "TestCase_A10_X")
+	found.add("S01", "edge/a", "TestS01_B")
+	found.add("S01", "edge/a", "TestS01_A")
+	found.add("case A10", "e2e", "TestCase_A10_X")
 	got := rewritten("| S01 | title | old |\n| S02 | other | old |\n<!-- cases -->\nold\n<!-- end -->\n", found)
 	assert.Equal(t, "| S01 | title | edge/a: `TestS01_A` `TestS01_B` |\n| S02 | other | none yet |\n"+
 		"<!-- cases -->\n| case | tests |\n| --- | --- |\n| A10 | e2e: `TestCase_A10_X` |\n<!-- end -->\n", got)
+}
+
+func TestKeysOf(t *testing.T) {
+	for carried, want := range map[string][]string{
+		"S01_L05_":      {"S01", "L05"},
+		"Case_A10_L05_": {"case A10", "case L05"},
+		"S06_Case_C02_": {"S06", "case C02"},
+		"Case_C19_S14_": {"case C19", "S14"},
+	} {
+		assert.Equal(t, want, keysOf(carried))
+	}
+}
+
+// keysOf tells the ids in a test's name apart: behind "Case" stand cases, but
+// for scenarios and routes, whose letters no case has.
+func keysOf(carried string) (keys []string) {
+	kind := ""
+	for id := range strings.SplitSeq(strings.TrimSuffix(carried, "_"), "_") {
+		switch {
+		case id == "Case":
+			kind = "case "
+		case id[0] == 'S' || id[0] == 'R':
+			keys = append(keys, id)
+		default:
+			keys = append(keys, kind+id)
+		}
+	}
+	return keys
 }
 
 // rewritten fills the last column of the rows, which keep their order and
@@ -120,7 +148,7 @@ func tracedTests(t *testing.T) (found traced, all map[string]bool) {
 		if m := scripted.FindStringSubmatch(name); m != nil {
 			test := "TestScenarios/" + m[2]
 			all[test] = true
-			found.add("", m[2], m[1], test)
+			found.add(m[2], m[1], test)
 		}
 		if !strings.HasSuffix(name, "_test.go") {
 			return nil
@@ -136,12 +164,8 @@ func tracedTests(t *testing.T) (found traced, all map[string]bool) {
 			if carried == nil {
 				continue
 			}
-			kind := ""
-			if strings.HasPrefix(test, "TestCase_") {
-				kind = "case "
-			}
-			for id := range strings.SplitSeq(strings.TrimSuffix(carried[1], "_"), "_") {
-				found.add(kind, id, path.Dir(name), test)
+			for _, key := range keysOf(carried[1]) {
+				found.add(key, path.Dir(name), test)
 			}
 		}
 		return nil
