@@ -343,7 +343,9 @@ func (n nosy) Record(seq admission.Seq) (admission.Record, bool) {
 
 func (n nosy) Enqueue(now time.Time, req admission.Request) (admission.Seq, []admission.Effect) {
 	seq, es := n.core.Enqueue(now, req)
-	es[0].RetryAfter += time.Duration(*n.reads)
+	if es[0].Kind == admission.Granted {
+		es[0].Deadline = epoch.Add(time.Duration(*n.reads)) // which no rule forbids
+	}
 	return seq, es
 }
 
