@@ -26,9 +26,6 @@ const (
 	closeLimit = 5 * time.Second
 )
 
-// providerTypes is what a node can run.
-var providerTypes = []string{"openai", "vllm", "llamacpp", "ollama", "lemonade", "lmstudio", "mlx", "simulator"}
-
 // Options say what a Node is made of. Config and Logger are required.
 type Options struct {
 	Config *nodeconfig.Config
@@ -129,7 +126,7 @@ func (n *Node) attempt(ctx context.Context, ready func()) error {
 		Token:           token,
 		TLS:             n.tls,
 		SoftwareVersion: n.Version,
-		ProviderTypes:   providerTypes,
+		ProviderTypes:   provider.Types(),
 		Providers:       n.providers,
 		Clock:           n.Clock,
 		Logger:          n.Logger,
