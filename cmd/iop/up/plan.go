@@ -2,8 +2,10 @@ package up
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,8 +54,8 @@ type Plan struct {
 }
 
 // NewPlan gives the servers their ids and capacities; with no servers, or when
-// asked for, the simulator is added. capacities overrides by id, and an id that
-// is not there is an error.
+// asked for, the simulator is added. capacities overrides by id; an id that is
+// not there, or a capacity below 1, is an error.
 func NewPlan(servers []discover.Server, simulator bool, capacities map[string]int) (*Plan, error) {
 	plan := &Plan{}
 	used := map[string]int{}
@@ -77,11 +79,15 @@ func NewPlan(servers []discover.Server, simulator bool, capacities map[string]in
 		known[i] = p.ID
 		if n, ok := capacities[p.ID]; ok {
 			p.Capacity = n
-			delete(capacities, p.ID)
 		}
 	}
-	for id := range capacities {
-		return nil, fmt.Errorf("--capacity %s: no such provider; there is %s", id, strings.Join(known, ", "))
+	for _, id := range slices.Sorted(maps.Keys(capacities)) {
+		switch n := capacities[id]; {
+		case !slices.Contains(known, id):
+			return nil, fmt.Errorf("--capacity %s: no such provider; there is %s", id, strings.Join(known, ", "))
+		case n < 1:
+			return nil, fmt.Errorf("--capacity %s=%d: expected 1 or more", id, n)
+		}
 	}
 	return plan, nil
 }

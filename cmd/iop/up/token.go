@@ -32,7 +32,8 @@ func AdminToken(stateDir string) (token, file string, err error) {
 		return "", "", fmt.Errorf("state folder: %w", err)
 	}
 	token = auth.NewToken("iop-admin-")
-	// O_EXCL: of two processes that start at once, one writes and one reads.
+	// O_EXCL: of two processes that start at once, one makes the token and the
+	// other fails rather than show a token that is not in the file.
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", "", fmt.Errorf("admin token: %w", err)
