@@ -95,8 +95,13 @@ func (e *Edge) models() []inference.Model {
 	return models
 }
 
+// adminReload is Reload for the admin API, whose client is told of findings in
+// the file, and of nothing else that went wrong: that is in the log.
 func (e *Edge) adminReload() (admin.Reload, error) {
 	r, err := e.Reload()
+	if err != nil {
+		e.log.Error("configuration not reloaded", "error", err)
+	}
 	return admin.Reload(r), err
 }
 
