@@ -49,6 +49,9 @@ type Sink interface {
 	// in order, and never with a Failure; f is valid during the call. An error
 	// means that the client is gone: the request is cancelled.
 	Frame(g *Grant, f *Frame) error
+	// Complete reports whether the frames so far hold all that a client needs
+	// (a stream's end marker): one that leaves then has been served.
+	Complete() bool
 }
 
 // FailedError is the end of a request that was admitted and got no whole answer.
@@ -210,19 +213,19 @@ func (x *exchange) converse(ctx context.Context, stream Stream) (final bool, err
 			return false, x.failed(NeverOpened, "the node has not seen the request")
 		} else if err != nil {
 			if ctx.Err() != nil {
-				return false, context.Cause(ctx)
+				return false, x.left(ctx)
 			}
 			return false, x.failed(ProviderDisconnected, "the link was lost before the answer's end")
 		}
 		switch gone := ctx.Err() != nil; {
 		case f.Failure != nil && gone:
-			return true, context.Cause(ctx)
+			return true, x.left(ctx)
 		case f.Failure != nil:
 			return true, x.failed(f.Failure.Code, f.Failure.Message)
 		case gone:
 			// Nobody reads it; wait for the final frame.
 			if f.End {
-				return true, context.Cause(ctx)
+				return true, x.left(ctx)
 			}
 		default:
 			x.started = true
@@ -234,6 +237,15 @@ func (x *exchange) converse(ctx context.Context, stream Stream) (final bool, err
 			}
 		}
 	}
+}
+
+// left is how a request ended whose context has: an official client hangs up as
+// soon as it has read a stream's end marker.
+func (x *exchange) left(ctx context.Context) error {
+	if x.started && x.sink.Complete() {
+		return nil
+	}
+	return context.Cause(ctx)
 }
 
 // abandon cancels a request whose client cannot be written to, and reads on to

@@ -112,6 +112,7 @@ type sink struct {
 	status int
 	body   string
 	err    error
+	whole  bool
 	got    chan struct{} // when not nil: told of each frame
 }
 
@@ -126,6 +127,8 @@ func (s *sink) Frame(g *Grant, f *Frame) error {
 	}
 	return s.err
 }
+
+func (s *sink) Complete() bool { return s.whole }
 
 var whole = Frame{Head: &Head{Status: 200}, Body: []byte("answer"), End: true}
 
@@ -274,6 +277,24 @@ func TestCancelWaitsForTheNode(t *testing.T) {
 	require.Equal(t, "parked", stream.end)
 	r.idle()
 	require.Contains(t, r.logs.String(), "outcome=cancelled")
+}
+
+// A client that hangs up once it has the end marker was served.
+func TestClientThatLeavesWithTheWholeAnswer(t *testing.T) {
+	r := newRig(t)
+	r.connect("n")
+	ctx, leave := context.WithCancel(t.Context())
+	s := sink{got: make(chan struct{}, 4), whole: true}
+	done := r.do(ctx, request(), &s)
+	stream := <-r.taken
+	stream.answers <- Frame{Head: &Head{Status: 200}, Body: []byte("data: [DONE]")}
+	<-s.got
+	leave()
+	<-stream.cancels
+	stream.answers <- Frame{Failure: &Failure{Code: Cancelled}}
+	require.NoError(t, <-done)
+	r.idle()
+	require.Contains(t, r.logs.String(), "outcome=completed")
 }
 
 func TestClientThatCannotBeWrittenTo(t *testing.T) {

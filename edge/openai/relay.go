@@ -96,6 +96,9 @@ func (y *relay) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
 	return nil
 }
 
+// Complete reports whether the client has seen the stream's end marker.
+func (y *relay) Complete() bool { return y.judged && y.splicer.Seen().Done }
+
 // reportedError makes dispatch count an answer as failed whose error the provider itself has told the client, in an event (A14).
 type reportedError struct{ failed error }
 
