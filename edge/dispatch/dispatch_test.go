@@ -373,7 +373,7 @@ func TestS13_TrackedEndsWhenItsNodeGoes(t *testing.T) {
 	require.Zero(t, snap.Counters.DoubleReleases)
 }
 
-func TestLogLineTellsTheDecision(t *testing.T) {
+func TestL08_LogLineTellsTheDecision(t *testing.T) {
 	r := newRig(t)
 	req := request()
 	req.Class, req.EstimatedTokens = admission.Long, 120000
