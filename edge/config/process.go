@@ -62,7 +62,7 @@ func (r *rules) listeners() {
 	keys := len(r.cfg.GetOpenai().GetApiKeys())
 	switch mode := e.GetAuth().GetMode(); {
 	case open[pathListen] && keys == 0 && mode != authNone:
-		r.problem(pathListen, "found %q, which other machines reach, and no openai.api_keys; add a key (iop key create), or write auth: {mode: none} to let everyone in", e.GetListen())
+		r.problem(pathListen, "found %q, which other machines reach, and no openai.api_keys; add a key, or write auth: {mode: none} to let everyone in", e.GetListen())
 	case mode == authKeys && keys == 0:
 		r.warn("edge.auth.mode", "keys are asked for and openai.api_keys has none: every API request is refused")
 	case mode == authNone && keys > 0:
@@ -137,7 +137,7 @@ func (r *rules) secrets() {
 // hash refuses the hash of the empty secret.
 func (r *rules) hash(hash, path string) {
 	if strings.ToLower(hash) == hashOfNothing {
-		r.problem(path, "this is the SHA-256 of an empty secret; make one with iop key create or iop node token create")
+		r.problem(path, "this is the SHA-256 of an empty secret; hash a secret that is not empty")
 	}
 }
 

@@ -84,7 +84,7 @@ func (c *trackedConn) Close() error {
 
 // newTransport makes an HTTP/2-only transport: over TLS for https, with prior
 // knowledge for http. Stream windows are small in a large connection window, so
-// that one stalled stream does not stop the others (performance.md, rule 8).
+// that one stalled stream does not stop the others (ADR 0002, rule 8).
 func (s *session) newTransport() *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
@@ -105,7 +105,7 @@ func (s *session) newTransport() *http.Transport {
 }
 
 // wholeFrames is a connect.HTTPClient that sends a Connect envelope's prefix and
-// payload, which Connect writes separately, as one DATA frame (rule 4), and
+// payload, which Connect writes separately, as one DATA frame (ADR 0002, rule 4), and
 // tells a work stream when the transport gives its request body up.
 type wholeFrames struct{ transport http.RoundTripper }
 

@@ -97,7 +97,7 @@ func (s *Service) judge(register *runtimev1.Register, secret string) (version ui
 			"node %q is not in the Edge's configuration: add it under nodes and reload", register.NodeId)
 	case !ok:
 		return 0, reject(runtimev1.RejectReason_REJECT_REASON_BAD_CREDENTIAL,
-			"the node token is not that of node %q: make a new one with `iop node token create`", register.NodeId)
+			"the node token is not that of node %q: its SHA-256 has to be token_sha256 there", register.NodeId)
 	}
 	version, ok = framecodec.Version(register.ProtocolVersion)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 )
 
 // ServerHTTP2Config is how a server must be set up for node connections
-// (performance.md, rule 8). Small stream windows in a large connection window
+// (ADR 0002, rule 8). Small stream windows in a large connection window
 // keep stalled receivers from stopping the others, and small read frames keep a
 // node's parked streams cheap: its transport holds one frame of buffer for each.
 // Few streams a connection keep the write scheduler fast; a node dials more
@@ -46,7 +46,7 @@ func transportOf(ctx context.Context) *transport {
 }
 
 // carry serves h with a transport in each request's context, reads of the
-// request body through a pooled buffer (rule 3), and without the server's own
+// request body through a pooled buffer (ADR 0002, rule 3), and without the server's own
 // read and write timeouts, which are meant for ordinary requests.
 func carry(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

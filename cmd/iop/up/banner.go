@@ -11,7 +11,7 @@ import (
 	"github.com/iop-dev/iop/cmd/iop/discover"
 )
 
-// maxLines bounds what is printed (U1).
+// maxLines bounds what is printed: it fits a small terminal at a glance.
 const maxLines = 12
 
 // Banner is what the person who started the process is told once it serves.

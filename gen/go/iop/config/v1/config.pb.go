@@ -138,7 +138,7 @@ type Edge struct {
 	ReadTokens []*Token `protobuf:"bytes,8,rep,name=read_tokens,json=readTokens,proto3" json:"read_tokens,omitempty"`
 	// Largest request body in bytes; omitted = 33554432.
 	BodyLimitBytes *uint64 `protobuf:"varint,9,opt,name=body_limit_bytes,json=bodyLimitBytes,proto3,oneof" json:"body_limit_bytes,omitempty"`
-	// Folder for what must survive a restart; omitted = none is kept.
+	// Folder for what must survive a restart; nothing is kept in it yet.
 	StateDir string `protobuf:"bytes,10,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`
 	// Whether API keys are asked for.
 	Auth *Auth `protobuf:"bytes,11,opt,name=auth,proto3" json:"auth,omitempty"`
@@ -375,7 +375,7 @@ func (x *Token) GetSha256() string {
 // Auth says whether API clients need a key.
 type Auth struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// keys | none; omitted = keys where openai.api_keys has any or a listener is off loopback.
+	// keys | none; omitted = keys where openai.api_keys has any or edge.listen is off loopback.
 	Mode          string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -752,7 +752,7 @@ type ModelRoute struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// External model id.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	// Provider id, on every node that has it.
+	// Provider id, meant on every node that has it, or node/provider.
 	Adapter string `protobuf:"bytes,2,opt,name=adapter,proto3" json:"adapter,omitempty"`
 	// Name the provider itself uses; omitted = model.
 	Target string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
@@ -1217,7 +1217,7 @@ type Simulator struct {
 	FailEvery uint32 `protobuf:"varint,5,opt,name=fail_every,json=failEvery,proto3" json:"fail_every,omitempty"`
 	// How: "status" answers 500, "disconnect" breaks off in mid-answer; omitted = status.
 	FailMode string `protobuf:"bytes,6,opt,name=fail_mode,json=failMode,proto3" json:"fail_mode,omitempty"`
-	// Model names it lists; omitted = "simulator".
+	// Model names it lists, and takes no other; omitted = lists "iop-simulator" and takes any.
 	Models        []string `protobuf:"bytes,7,rep,name=models,proto3" json:"models,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

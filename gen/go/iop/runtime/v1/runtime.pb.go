@@ -1088,7 +1088,7 @@ type Simulator struct {
 	FailEvery uint32 `protobuf:"varint,5,opt,name=fail_every,json=failEvery,proto3" json:"fail_every,omitempty"`
 	// How such a request fails: "status" answers 500, "disconnect" breaks off in mid-answer.
 	FailMode string `protobuf:"bytes,6,opt,name=fail_mode,json=failMode,proto3" json:"fail_mode,omitempty"`
-	// Model names it lists.
+	// Model names it lists, and takes no other; empty = lists "iop-simulator" and takes any.
 	Models        []string `protobuf:"bytes,7,rep,name=models,proto3" json:"models,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

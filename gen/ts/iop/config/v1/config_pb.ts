@@ -143,7 +143,7 @@ export type Edge = Message<"iop.config.v1.Edge"> & {
   bodyLimitBytes?: bigint | undefined;
 
   /**
-   * Folder for what must survive a restart; omitted = none is kept.
+   * Folder for what must survive a restart; nothing is kept in it yet.
    *
    * @generated from field: string state_dir = 10;
    */
@@ -234,7 +234,7 @@ export const TokenSchema: GenMessage<Token> = /*@__PURE__*/
  */
 export type Auth = Message<"iop.config.v1.Auth"> & {
   /**
-   * keys | none; omitted = keys where openai.api_keys has any or a listener is off loopback.
+   * keys | none; omitted = keys where openai.api_keys has any or edge.listen is off loopback.
    *
    * @generated from field: string mode = 1;
    */
@@ -444,7 +444,7 @@ export type ModelRoute = Message<"iop.config.v1.ModelRoute"> & {
   model: string;
 
   /**
-   * Provider id, on every node that has it.
+   * Provider id, meant on every node that has it, or node/provider.
    *
    * @generated from field: string adapter = 2;
    */
@@ -759,7 +759,7 @@ export type Simulator = Message<"iop.config.v1.Simulator"> & {
   failMode: string;
 
   /**
-   * Model names it lists; omitted = "simulator".
+   * Model names it lists, and takes no other; omitted = lists "iop-simulator" and takes any.
    *
    * @generated from field: repeated string models = 7;
    */

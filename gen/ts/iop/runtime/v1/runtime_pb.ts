@@ -542,7 +542,7 @@ export type Simulator = Message<"iop.runtime.v1.Simulator"> & {
   failMode: string;
 
   /**
-   * Model names it lists.
+   * Model names it lists, and takes no other; empty = lists "iop-simulator" and takes any.
    *
    * @generated from field: repeated string models = 7;
    */
