@@ -22,7 +22,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 
 	// What the binary is made of: without them the test cache would not notice
 	// that it has changed.
