@@ -2,9 +2,7 @@ package nodelink
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/auth"
 	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 	"github.com/iop-dev/iop/proto/framecodec"
 )
@@ -22,13 +21,6 @@ import (
 type tokenHash [sha256.Size]byte
 
 func hashToken(token string) tokenHash { return sha256.Sum256([]byte(token)) }
-
-// newToken makes a generation token of 256 random bits.
-func newToken() string {
-	var b [32]byte
-	rand.Read(b[:]) // never fails: it ends the process instead
-	return base64.RawURLEncoding.EncodeToString(b[:])
-}
 
 // Session implements the Session RPC: one registration, to its end.
 func (s *Service) Session(ctx context.Context, conn *sessionConn) error {
@@ -51,7 +43,7 @@ func (s *Service) Session(ctx context.Context, conn *sessionConn) error {
 	if register == nil {
 		return connect.NewError(connect.CodeInvalidArgument, errors.New("the first message of a session must be register"))
 	}
-	secret := bearer(conn.RequestHeader().Get("Authorization"))
+	secret, _ := auth.BearerToken(conn.RequestHeader().Get("Authorization"))
 	accepted, refusal := s.admit(register, secret, t, conn.Peer().Addr)
 	if refusal != nil {
 		s.counters.rejected(refusal.Reason)
@@ -60,14 +52,6 @@ func (s *Service) Session(ctx context.Context, conn *sessionConn) error {
 	}
 	guard.Stop()
 	return accepted.serve(conn)
-}
-
-func bearer(authorization string) string {
-	scheme, secret, _ := strings.Cut(strings.TrimSpace(authorization), " ")
-	if !strings.EqualFold(scheme, "bearer") {
-		return ""
-	}
-	return strings.TrimSpace(secret)
 }
 
 // reasonName is the reason in logs and counters: "duplicate_owner".
@@ -123,7 +107,7 @@ func (s *Service) admit(register *runtimev1.Register, secret string, t *transpor
 	n.turn.Lock()
 	defer n.turn.Unlock()
 
-	token := newToken()
+	token := auth.NewToken("")
 	now := s.cfg.Clock.Now()
 	set := s.cfg.Providers(n.id)
 	next := &session{

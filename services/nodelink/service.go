@@ -200,7 +200,11 @@ func (s *Service) Take(ctx context.Context, id admission.NodeID, gen admission.G
 // ended; a refresh never cancels work.
 func (s *Service) PushProviders() {
 	for _, owner := range s.owners() {
+		// In turn with a registration, which could else push what it has read
+		// before the refresh after this.
+		owner.node.turn.Lock()
 		owner.pushProviders(s.cfg.Providers(owner.node.id))
+		owner.node.turn.Unlock()
 		if known, ok := s.cfg.Authenticator.Node(string(owner.node.id), owner.secret); known && ok {
 			continue
 		}

@@ -247,6 +247,7 @@ func (s *session) drain() {
 }
 
 // pushProviders sends the node its providers if they differ from what it has.
+// Called with node.turn, taken before set was read.
 func (s *session) pushProviders(set *runtimev1.ProviderSet) {
 	s.mu.Lock()
 	same := proto.Equal(s.providers, set)

@@ -3,6 +3,7 @@ package nodelink
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/dispatch"
 	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 	"github.com/iop-dev/iop/node/provider"
@@ -273,6 +275,33 @@ func TestProvidersArePushedWhenTheyChange(t *testing.T) {
 	e.setProviders(&runtimev1.ProviderSet{Providers: []*runtimev1.Provider{{Id: "vllm", Type: "vllm", Capacity: 2}}})
 	e.svc.PushProviders()
 	require.EqualValues(t, 2, await(e, n.providers.applied)[0].Capacity)
+}
+
+// A refresh falls into a registration that has read its providers already: the
+// node ends up with the new ones.
+func TestARefreshDuringARegistrationReachesTheNode(t *testing.T) {
+	e := newEdge(t)
+	former, pushed := e.providerSet(), make(chan struct{})
+	reads := 0
+	e.svc.cfg.Providers = func(admission.NodeID) *runtimev1.ProviderSet {
+		if reads++; reads != 2 {
+			return e.providerSet()
+		}
+		// The second read of a registration: the session stands, and this is what it
+		// pushes.
+		e.setProviders(&runtimev1.ProviderSet{Providers: []*runtimev1.Provider{{Id: "vllm", Type: "vllm", Capacity: 2}}})
+		go func() { defer close(pushed); e.svc.PushProviders() }()
+		for range 10_000 {
+			runtime.Gosched() // the push goes as far as it can
+		}
+		return former
+	}
+	n := e.connect("one", echo)
+	require.EqualValues(t, 4, await(e, n.providers.applied)[0].Capacity)
+	await(e, pushed)
+	require.EqualValues(t, 2, await(e, n.providers.applied)[0].Capacity)
+	require.Equal(t, "hi", e.exchange("hi"))
+	require.Empty(t, n.providers.applied, "nothing else was pushed")
 }
 
 func TestARevokedTokenDrainsTheNode(t *testing.T) {
