@@ -2,6 +2,7 @@ package nodelink
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"testing"
 	"testing/iotest"
@@ -68,7 +69,7 @@ func TestABodyArrivesWholeHoweverItIsRead(t *testing.T) {
 				p := make([]byte, size)
 				n, err := b.Read(p)
 				got = append(got, p[:n]...)
-				if err == io.EOF {
+				if errors.Is(err, io.EOF) {
 					break
 				}
 				require.NoError(t, err)
