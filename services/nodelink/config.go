@@ -77,6 +77,9 @@ const (
 	// silentHandOff is how long a hand-off may go without a first frame before
 	// the node is asked over the session whether it has seen the request.
 	silentHandOff = 3 * time.Second
+	// lossPatience is how long a request whose stream has broken keeps its slot
+	// while its node is asked whether it is still there.
+	lossPatience = time.Second
 	// takePatience is how long a granted request waits for a parked stream: time
 	// enough for the node to dial another connection.
 	takePatience = 5 * time.Second

@@ -326,16 +326,57 @@ func TestASilentHandOffIsAskedForAndReadmittedIfNeverSeen(t *testing.T) {
 	require.EqualValues(t, 1, query.GetStreamId())
 	require.EqualValues(t, 1, query.GetRequestNumber())
 
-	answer := func(number uint64, seen bool) {
-		p.send(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_QueryResult{QueryResult: &runtimev1.QueryResult{
-			StreamId: 1, RequestNumber: number, Seen: seen,
-		}}})
-	}
-	answer(1, true)  // changes nothing
-	answer(9, false) // of another request
-	answer(1, false)
+	p.told(1, 1, true)  // changes nothing
+	p.told(1, 9, false) // of another request
+	p.told(1, 1, false)
 	require.ErrorIs(t, await(e, received), dispatch.ErrNeverSeen)
 	h.Discard()
+}
+
+// A stream that breaks under a request may be the first that is seen of the
+// node's death: the slot is kept until the node is known to be there, or not.
+func TestABrokenStreamKeepsItsSlotUntilTheNodeIsHeardOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		tell func(e *testEdge, p *puppet)
+		want error
+	}{
+		"the node has seen the request": {func(_ *testEdge, p *puppet) { p.told(1, 1, true) }, dispatch.ErrLinkLost},
+		"the node has not seen it":      {func(_ *testEdge, p *puppet) { p.told(1, 1, false) }, dispatch.ErrNeverSeen},
+		"the session ends, too":         {func(_ *testEdge, p *puppet) { require.NoError(t, p.session.CloseRequest()) }, dispatch.ErrLinkLost},
+		"the node is silent":            {func(e *testEdge, _ *puppet) { e.clock.Advance(lossPatience) }, dispatch.ErrLinkLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEdge(t)
+			p := e.puppet()
+			p.register(nodeToken, nil)
+			stream := p.work(p.accepted.GetGenerationToken(), "1")
+			h := e.take()
+			require.NoError(t, h.begin("x"))
+			received := make(chan error, 1)
+			go func() { var f dispatch.Frame; received <- h.Receive(&f) }()
+			require.NoError(t, stream.CloseRequest())
+			require.NoError(t, stream.CloseResponse())
+			query := p.receive().GetQuery()
+			require.EqualValues(t, 1, query.GetStreamId())
+			require.EqualValues(t, 1, query.GetRequestNumber())
+			require.NoError(t, e.clock.BlockUntilContext(e.ctx, 4)) // heartbeats, silence, the probe, patience
+			require.Empty(t, received)
+			c.tell(e, p)
+			require.ErrorIs(t, await(e, received), c.want)
+			if name == "the session ends, too" {
+				require.Equal(t, []string{"connect gx10 1", "disconnect gx10 1"}, e.broker.history(), "the fence comes first")
+			}
+			h.Discard()
+		})
+	}
+}
+
+// told sends the answer to a Query.
+func (p *puppet) told(stream uint32, number uint64, seen bool) {
+	p.e.t.Helper()
+	p.send(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_QueryResult{QueryResult: &runtimev1.QueryResult{
+		StreamId: stream, RequestNumber: number, Seen: seen,
+	}}})
 }
 
 func TestAnAnsweredHandOffIsNotAskedFor(t *testing.T) {

@@ -26,9 +26,10 @@ type workStream struct {
 	gone chan struct{}
 
 	// Guarded by session.mu.
-	number uint64   // of the last hand-off
-	held   *handOff // nil while parked
-	broken bool     // the node's side has ended: never parked again
+	number uint64        // of the last hand-off
+	held   *handOff      // nil while parked
+	told   chan struct{} // closed when the node answers a Query about held; nil = nobody waits
+	broken bool          // the node's side has ended: never parked again
 }
 
 // handOff is a stream in the hands of one request. It implements
@@ -144,9 +145,7 @@ func (h *handOff) ask() {
 	if h.answered.Load() {
 		return
 	}
-	h.stream.session.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Query{
-		Query: &runtimev1.Query{StreamId: h.stream.id, RequestNumber: h.number},
-	}})
+	h.stream.session.enqueue(h.query())
 }
 
 // fenceNeverSeen ends the stream of a request that the node has not seen. The
@@ -159,12 +158,43 @@ func (h *handOff) fenceNeverSeen() {
 	h.stream.transport.sever()
 }
 
+// lost is the error of a stream that has broken. When a node dies, its work
+// streams may break a moment before its session: were the slot given back then,
+// the next waiter would be sent to the dead node. So it is not, until the node
+// has answered a Query, its session has ended, or lossPatience is over. The answer
+// may be that the request was never seen.
 func (h *handOff) lost(doing string, err error) error {
 	h.bad = true
+	if h.sent && !h.neverSeen.Load() {
+		h.confirm()
+	}
 	if h.neverSeen.Load() && !h.answered.Load() {
 		return dispatch.ErrNeverSeen
 	}
 	return fmt.Errorf("%w: %s on stream %d of node %s: %w", dispatch.ErrLinkLost, doing, h.stream.id, h.stream.session.node.id, err)
+}
+
+// confirm waits until it is known whether the node is still there.
+func (h *handOff) confirm() {
+	s, told := h.stream.session, make(chan struct{})
+	s.mu.Lock()
+	h.stream.told = told
+	s.mu.Unlock()
+	s.enqueue(h.query())
+	patience := s.service.cfg.Clock.NewTimer(lossPatience)
+	defer patience.Stop()
+	select {
+	case <-told:
+	case <-s.done:
+	case <-patience.Chan():
+	}
+}
+
+// query asks whether the node has seen the request.
+func (h *handOff) query() *runtimev1.SessionResponse {
+	return &runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Query{
+		Query: &runtimev1.Query{StreamId: h.stream.id, RequestNumber: h.number},
+	}}
 }
 
 // waiter is a Take that found no parked stream.
@@ -294,7 +324,7 @@ func (s *session) add(ws *workStream) error {
 // giveBack ends a hand-off.
 func (s *session) giveBack(ws *workStream, reuse bool) {
 	s.mu.Lock()
-	ws.held = nil
+	ws.held, ws.told = nil, nil
 	s.heldCount--
 	if reuse && !ws.broken && !s.ended {
 		s.offerLocked(ws)
@@ -349,16 +379,19 @@ func (s *session) trim() {
 
 // queryResult takes the node's answer to a Query.
 func (s *session) queryResult(r *runtimev1.QueryResult) {
-	if r.GetSeen() {
+	s.mu.Lock()
+	ws := s.streams[r.GetStreamId()]
+	if ws == nil || ws.held == nil || ws.held.number != r.GetRequestNumber() {
+		s.mu.Unlock()
 		return
 	}
-	s.mu.Lock()
-	var h *handOff
-	if ws := s.streams[r.GetStreamId()]; ws != nil && ws.held != nil && ws.held.number == r.GetRequestNumber() {
-		h = ws.held
-	}
+	h, told := ws.held, ws.told
+	ws.told = nil
 	s.mu.Unlock()
-	if h != nil {
+	if !r.GetSeen() {
 		h.fenceNeverSeen()
+	}
+	if told != nil {
+		close(told)
 	}
 }
