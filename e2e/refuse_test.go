@@ -150,6 +150,24 @@ func TestS08_Case_H06_H07_H08_H09_BadConfigChangesNothing(t *testing.T) {
 	r.quiet()
 }
 
+// A larger body limit is in force at once, nodes that are connected included.
+func TestS08_ARaisedBodyLimitReachesConnectedNodes(t *testing.T) {
+	s := newStub(t, func(w http.ResponseWriter, r *http.Request, body []byte) { complete(w, asked(t, body), "hi") })
+	limited := func(bytes int) object {
+		return edgeFile([]object{nodeConfig("n", provider("p", s.URL, 1))}, []object{model("m", "n/p=served")},
+			object{"edge": object{"body_limit_bytes": bytes}})
+	}
+	r := start(t, limited(4096), "n")
+	large := chatBody("m", false, `,"x":"`+strings.Repeat("x", 100_000)+`"`)
+	require.Equal(t, "request_too_large", r.ask(t.Context(), large).code(t))
+
+	writeYAML(t, r.edgeYAML, limited(1<<20))
+	require.NoError(t, r.edge.cmd.Process.Signal(syscall.SIGHUP))
+	r.eventually(func(s *controlv1.EdgeNodeSnapshot) bool { return s.GetConfigRevision() == 2 }, "the refresh is in force")
+	a := r.ask(t.Context(), large)
+	require.Equal(t, http.StatusOK, a.status, a.body)
+}
+
 // No call that changes or reads the Edge is answered without a token for it.
 func TestControlAndAdminNeedTheirTokens(t *testing.T) {
 	r := start(t, edgeFile(nil, nil))

@@ -102,7 +102,9 @@ func (e *Edge) build(snap *config.Snapshot) (err error) {
 		Clock: e.clock, Logger: e.log,
 		HeartbeatInterval: time.Duration(cfg.GetEdge().GetHeartbeat().GetIntervalMs()) * time.Millisecond,
 		HeartbeatTimeout:  time.Duration(cfg.GetEdge().GetHeartbeat().GetTimeoutMs()) * time.Millisecond,
-		EdgeID:            cfg.GetEdge().GetId(), SoftwareVersion: e.version, BodyLimit: int64(cfg.GetEdge().GetBodyLimitBytes()),
+		EdgeID:            cfg.GetEdge().GetId(), SoftwareVersion: e.version,
+		// Nodes are told once, and a refresh may raise the limit: the surface keeps it.
+		BodyLimit: config.MaxBodyLimitBytes,
 	})
 	if err != nil {
 		return err

@@ -6,11 +6,12 @@ import (
 	configv1 "github.com/iop-dev/iop/gen/go/iop/config/v1"
 )
 
-// The defaults of edge.yaml; times are in milliseconds.
+// The defaults of edge.yaml, and one limit; times are in milliseconds.
 const (
 	DefaultEdgeID               = "edge"
 	DefaultListen               = "127.0.0.1:8484"
 	DefaultBodyLimitBytes       = 32 << 20
+	MaxBodyLimitBytes           = 1 << 30 // the most that the message's rule lets a file say
 	DefaultHeartbeatIntervalMs  = 5_000
 	DefaultHeartbeatTimeoutMs   = 15_000
 	DefaultLongContextThreshold = 100_000 // tokens

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -208,4 +209,12 @@ func FuzzParse(f *testing.F) {
 		}
 		auth.NewKeyring(s.Credentials)
 	})
+}
+
+func TestTheLargestBodyLimitIsTheRules(t *testing.T) {
+	const from = "body_limit_bytes: 33554432"
+	s := replace(t, from, fmt.Sprintf("body_limit_bytes: %d", config.MaxBodyLimitBytes))
+	require.EqualValues(t, config.MaxBodyLimitBytes, s.Config.GetEdge().GetBodyLimitBytes())
+	_, err := config.Parse("edge.yaml", []byte(replaced(t, from, fmt.Sprintf("body_limit_bytes: %d", config.MaxBodyLimitBytes+1))))
+	require.ErrorContains(t, err, "body_limit_bytes")
 }
