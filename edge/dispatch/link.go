@@ -15,9 +15,9 @@ var ErrLinkLost = errors.New("dispatch: node link lost")
 // ErrNoStream is returned by [Link.Take] when no work stream became free in time.
 var ErrNoStream = errors.New("dispatch: the node has no work stream ready")
 
-// ErrNeverSeen is returned by [Stream.Receive] when a hand-off stayed silent and
-// the node says over its session that it has not seen the request: nothing
-// reached a provider.
+// ErrNeverSeen is returned by a [Stream] whose hand-off stayed silent, or which
+// broke, when the node says over its session that it has not seen the request:
+// nothing reached a provider.
 var ErrNeverSeen = errors.New("dispatch: the node has not seen the request")
 
 // Link reaches the nodes. services/nodelink implements it.

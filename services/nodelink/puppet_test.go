@@ -335,7 +335,7 @@ func TestASilentHandOffIsAskedForAndReadmittedIfNeverSeen(t *testing.T) {
 
 // A stream that breaks under a request may be the first that is seen of the
 // node's death: the slot is kept until the node is known to be there, or not.
-func TestABrokenStreamKeepsItsSlotUntilTheNodeIsHeardOf(t *testing.T) {
+func TestS13_ABrokenStreamKeepsItsSlotUntilTheNodeIsHeardOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		tell func(e *testEdge, p *puppet)
 		want error
