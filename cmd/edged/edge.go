@@ -189,8 +189,9 @@ func (e *Edge) Reload() (ReloadResult, error) {
 
 	e.current.Store(next)
 	e.keyring.Apply(next.Credentials)
-	e.surface.Apply(e.settings(next))
+	// The core before the surface: a new model is served as soon as it is known.
 	e.broker.Reconfigure(next.Admission)
+	e.surface.Apply(e.settings(next))
 	e.link.PushProviders()
 	r.Revision = e.noteRefresh(nil)
 	return r, nil
