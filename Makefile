@@ -11,10 +11,11 @@ export GOTOOLCHAIN := go1.27.3
 export GOFLAGS += -buildvcs=false
 
 # Where versions are pinned:
-#   Go libraries and protoc-gen-go, protoc-gen-connect-go, validate.proto   go.mod
+#   Go libraries and protoc-gen-go, protoc-gen-connect-go                   go.mod
 #   buf, protoc-gen-es                                                     proto/package-lock.json
-#   golangci-lint                                                          here
+#   validate.proto, golangci-lint                                          here
 GOLANGCI_LINT_VERSION := v2.15.0
+PROTOVALIDATE_VERSION := v1.2.2
 
 TOOLS    := $(CURDIR)/.tools
 BUF      := $(TOOLS)/node_modules/.bin/buf
@@ -43,7 +44,7 @@ help: ## list these targets
 
 STAMP_GO       := $(TOOLS)/stamp/go
 STAMP_NPM      := $(TOOLS)/stamp/npm
-STAMP_VALIDATE := $(TOOLS)/stamp/validate
+STAMP_VALIDATE := $(TOOLS)/stamp/validate-$(PROTOVALIDATE_VERSION)
 STAMP_GOLANGCI := $(TOOLS)/stamp/golangci-lint-$(GOLANGCI_LINT_VERSION)
 
 .PHONY: tools
@@ -61,12 +62,15 @@ $(STAMP_NPM): proto/package.json proto/package-lock.json
 	npm ci --prefix $(TOOLS) --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
-# buf/validate/validate.proto, out of the Go module that ships it.
-$(STAMP_VALIDATE): go.mod
+# buf/validate/validate.proto, out of the Go module that ships it. That module has
+# no Go package, so go.mod cannot hold it; its checksum is the sum database's.
+$(STAMP_VALIDATE):
 	@mkdir -p $(@D) $(TOOLS)/proto/buf/validate
-	go mod download github.com/bufbuild/protovalidate
-	cp "$$(go list -m -f '{{.Dir}}' github.com/bufbuild/protovalidate)/proto/protovalidate/buf/validate/validate.proto" $(TOOLS)/proto/buf/validate/
+	@set -e; outside=$$(mktemp -d); trap 'rm -rf "$$outside"' EXIT; \
+	dir=$$(cd "$$outside" && go mod download -json github.com/bufbuild/protovalidate@$(PROTOVALIDATE_VERSION) | awk -F'"' '$$2 == "Dir" {print $$4}'); \
+	cp -f "$$dir/proto/protovalidate/buf/validate/validate.proto" $(TOOLS)/proto/buf/validate/
 	@chmod -R u+w $(TOOLS)/proto
+	@rm -f $(TOOLS)/stamp/validate*
 	@touch $@
 
 $(STAMP_GOLANGCI):
