@@ -97,7 +97,10 @@ func TestS12_WrongTokenAndDuplicateNode(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.ask(t.Context(), chatBody("m", false, "")).status)
 	require.Equal(t, since, r.snapshot().GetNodes()[0].GetConnectedSince().AsTime(), "the owner was disturbed")
 	owner.kill()
-	r.connected("n") // the other takes over
+	r.eventually(func(s *controlv1.EdgeNodeSnapshot) bool {
+		n := s.GetNodes()[0]
+		return n.GetConnected() && n.GetConnectedSince().AsTime().After(since)
+	}, "the other takes over")
 	require.Equal(t, http.StatusOK, r.ask(t.Context(), chatBody("m", false, "")).status)
 }
 

@@ -2,7 +2,6 @@ package edged
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/iop-dev/iop/edge/events"
 	"github.com/iop-dev/iop/edge/openai"
 	"github.com/iop-dev/iop/services/nodelink"
+	"github.com/iop-dev/iop/services/rpcerr"
 )
 
 // stopGrace is how long running requests may go on once the Edge is told to stop.
@@ -177,7 +177,7 @@ func (e *Edge) Reload() (ReloadResult, error) {
 	e.reloading.Lock()
 	defer e.reloading.Unlock()
 	if e.path == "" {
-		return ReloadResult{}, errors.New("this Edge was started without a configuration file: there is nothing to reload")
+		return ReloadResult{}, rpcerr.ErrNoConfigFile
 	}
 	next, err := config.Load(e.path)
 	if err != nil {

@@ -15,7 +15,8 @@ type Snapshot struct {
 // ResourceState is one resource at the moment of the cut.
 type ResourceState struct {
 	Resource
-	Connected    bool
+	Connected    bool   // its node
+	Draining     bool   // its node
 	Removed      bool   // no longer configured
 	Excluded     Reason // why it is no live candidate, or ReasonNone
 	InFlight     int
@@ -39,7 +40,7 @@ func (c *Core) Snapshot(now time.Time) Snapshot {
 	}
 	for _, res := range c.resources {
 		st := ResourceState{
-			Resource: res.cfg, Connected: res.node.connected, Removed: res.removed, Excluded: res.excluded(),
+			Resource: res.cfg, Connected: res.node.connected, Draining: res.node.draining, Removed: res.removed, Excluded: res.excluded(),
 			InFlight: res.inFlight, LongInFlight: res.longInFlight,
 		}
 		if st.Excluded == ReasonNone {

@@ -191,6 +191,9 @@ func (b *Broker) armLocked() {
 func (b *Broker) expire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.stopped {
+		return // the timer had fired already
+	}
 	b.armed = time.Time{}
 	b.deliverLocked(b.core.Expire(b.clock.Now()))
 }

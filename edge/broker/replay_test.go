@@ -97,7 +97,6 @@ func TestConcurrentUseReplaysThroughAFreshCore(t *testing.T) {
 	rec := &recorder{Core: admission.New(site(2, 6))}
 	b := New(clock, site(2, 6))
 	b.core = rec
-	defer b.Stop()
 
 	var work, churn sync.WaitGroup
 	stop := make(chan struct{})
@@ -164,6 +163,9 @@ func TestConcurrentUseReplaysThroughAFreshCore(t *testing.T) {
 	var timeout *QueueTimeoutError
 	require.ErrorAs(t, (<-expires).err, &timeout)
 	held.Close()
+	b.Stop()
+	b.mu.Lock() // a timer that had fired may still be on its way
+	defer b.mu.Unlock()
 	require.Empty(t, b.leases)
 
 	fresh := admission.New(site(2, 6))

@@ -85,7 +85,9 @@ func New(b *broker.Broker, link Link, clock clockwork.Clock, log *slog.Logger) *
 // the error is one of broker.Acquire's, a *FailedError, or the cause of ctx's
 // end.
 func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
+	var deadline time.Time
 	if r.TotalTimeout > 0 {
+		deadline = d.clock.Now().Add(r.TotalTimeout)
 		var cancel context.CancelFunc
 		ctx, cancel = withTimeout(ctx, d.clock, r.TotalTimeout)
 		defer cancel()
@@ -93,7 +95,7 @@ func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
 	lease, err := d.broker.Acquire(ctx, admission.Request{Group: r.Group, Class: r.Class, Surface: r.Surface})
 	var x *exchange
 	if err == nil {
-		x = &exchange{Dispatcher: d, request: r, sink: s, lease: lease}
+		x = &exchange{Dispatcher: d, request: r, deadline: deadline, sink: s, lease: lease}
 		err = x.run(ctx)
 	}
 	if errors.Is(err, errTotalTimeout) {
@@ -110,9 +112,10 @@ func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
 // exchange is one admitted request.
 type exchange struct {
 	*Dispatcher
-	request *Request
-	sink    Sink
-	lease   *broker.Lease
+	request  *Request
+	deadline time.Time // of the whole exchange; zero = none
+	sink     Sink
+	lease    *broker.Lease
 
 	grant     Grant
 	started   bool // a frame has reached the sink
@@ -276,8 +279,11 @@ func (x *exchange) send(stream Stream) error {
 	left := r.ModelStart + len(target) + len(r.Body) - r.ModelEnd
 	frame := RequestFrame{Begin: &Begin{
 		Provider: x.grant.Provider, Path: r.Path, ContentLength: left, Header: r.Header,
-		IdleTimeout: r.IdleTimeout, TotalTimeout: 0, RequestID: r.ID,
+		IdleTimeout: r.IdleTimeout, RequestID: r.ID,
 	}}
+	if !x.deadline.IsZero() {
+		frame.Begin.TotalTimeout = max(x.deadline.Sub(x.clock.Now()), time.Millisecond)
+	}
 	if left <= MaxFrameBody {
 		frame.Parts, frame.End = parts, true
 		return stream.Send(&frame)

@@ -328,6 +328,13 @@ func TestTotalTimeoutCountsWaiting(t *testing.T) {
 	require.False(t, failed.HandedOff)
 	stream.answers <- whole
 	require.NoError(t, <-first)
+
+	// What is left goes with the hand-off, so that the node ends it too.
+	third := r.do(t.Context(), req, &sink{})
+	stream = <-r.taken
+	stream.answers <- whole
+	require.NoError(t, <-third)
+	require.Equal(t, 5*time.Second, stream.begin.TotalTimeout)
 	r.idle()
 }
 

@@ -60,7 +60,7 @@ type Begin struct {
 	ContentLength int    // bytes
 	Header        []Header
 	IdleTimeout   time.Duration // longest silence after the response head; 0 = none
-	TotalTimeout  time.Duration // longest exchange; 0 = none
+	TotalTimeout  time.Duration // what is left for the exchange; 0 = no limit
 	RequestID     string
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jonboulle/clockwork"
 
@@ -42,6 +43,7 @@ type Set struct {
 	// or changes its id, still counts its orphans.
 	gates   map[string]*gate.Gate
 	running map[*exchange]struct{}
+	applied chan struct{} // closed, and replaced, when the list of providers changes
 	closed  bool
 	// idle is closed when the set is closed and the last exchange has ended.
 	idle chan struct{}
@@ -54,6 +56,7 @@ func NewSet(config Config) *Set {
 		instances: make(map[string]*instance),
 		gates:     make(map[string]*gate.Gate),
 		running:   make(map[*exchange]struct{}),
+		applied:   make(chan struct{}),
 		idle:      make(chan struct{}),
 	}
 }
@@ -124,6 +127,8 @@ func (s *Set) replace(next map[string]*instance, providers []*runtimev1.Provider
 		}
 	}
 	s.instances = next
+	close(s.applied)
+	s.applied = make(chan struct{})
 	wanted := make(map[string]bool, len(next))
 	for _, p := range providers {
 		current := next[p.GetId()]
@@ -158,30 +163,56 @@ func (s *Set) replace(next map[string]*instance, providers []*runtimev1.Provider
 func (s *Set) Run(ctx context.Context, begin *runtimev1.RequestBegin, body []byte, out Writer) error {
 	x := &exchange{config: s.config, begin: begin, body: body, out: out, started: s.config.Clock.Now(),
 		told: make(chan struct{}), graceOver: make(chan struct{})}
-	if refusal := s.enter(x); refusal != nil {
+	if refusal := s.find(ctx, x); refusal != nil {
 		return out.Frame(&Frame{Failure: refusal})
 	}
 	defer s.leave(x)
 	return x.run(ctx)
 }
 
-// enter finds the instance of an exchange and counts it as running.
-func (s *Set) enter(x *exchange) *runtimev1.Failure {
+// listPatience is how long a request waits for the list that names its provider:
+// the two travel on different streams, and the request may be the faster one.
+const listPatience = 2 * time.Second
+
+// find enters the exchange, waiting for its provider to be named.
+func (s *Set) find(ctx context.Context, x *exchange) *runtimev1.Failure {
+	refusal, applied := s.enter(x)
+	if applied == nil {
+		return refusal
+	}
+	patience := s.config.Clock.NewTimer(listPatience)
+	defer patience.Stop()
+	for applied != nil {
+		select {
+		case <-applied:
+			refusal, applied = s.enter(x)
+		case <-patience.Chan():
+			return refusal
+		case <-ctx.Done():
+			return refusal
+		}
+	}
+	return refusal
+}
+
+// enter finds the instance of an exchange and counts it as running. Where the
+// node has no such provider, applied is closed when its list changes.
+func (s *Set) enter(x *exchange) (refusal *runtimev1.Failure, applied <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.instances[x.begin.GetProviderId()]
 	switch {
 	case s.closed:
-		return failure(neverOpened, "the node is stopping")
+		return failure(neverOpened, "the node is stopping"), nil
 	case p == nil:
-		return failure(neverOpened, "this node has no provider %q", x.begin.GetProviderId())
+		return failure(neverOpened, "this node has no provider %q", x.begin.GetProviderId()), s.applied
 	case p.unusable != "":
-		return failure(neverOpened, "%s", p.unusable)
+		return failure(neverOpened, "%s", p.unusable), nil
 	}
 	x.instance, x.gate, x.settings = p, p.gate, p.settings
 	p.running++
 	s.running[x] = struct{}{}
-	return nil
+	return nil, nil
 }
 
 // leave ends what enter began.

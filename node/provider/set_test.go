@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
@@ -462,3 +463,41 @@ func TestConfigurationAndRequestsAtOnce(t *testing.T) {
 		await(t, done, "the requests")
 	}
 }
+
+// The list that names a provider and a request for it travel on different
+// streams: a request that is faster waits for the list, for a bounded time.
+func TestRequestThatOvertakesItsProviderList(t *testing.T) {
+	clock := clockwork.NewFakeClock()
+	s := NewSet(Config{Clock: clock, Log: slog.New(slog.DiscardHandler)})
+	defer s.Close(t.Context())
+	run := func() <-chan *Frame {
+		frames := make(chan *Frame, 8)
+		go func() {
+			_ = s.Run(t.Context(), &runtimev1.RequestBegin{ProviderId: "sim", Path: "/v1/chat/completions"}, []byte(`{"model":"simulator","messages":[{"role":"user","content":"hi"}]}`), frameFunc(func(f *Frame) error {
+				copied := *f
+				frames <- &copied
+				return nil
+			}))
+			close(frames)
+		}()
+		return frames
+	}
+	late := run()
+	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
+	clock.Advance(listPatience)
+	f := <-late
+	require.Equal(t, runtimev1.FailureCode_FAILURE_CODE_NEVER_OPENED, f.Failure.GetCode())
+
+	early := run()
+	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
+	s.Apply([]*runtimev1.Provider{{Id: "sim", Type: "simulator", Capacity: 1, Simulator: &runtimev1.Simulator{}}})
+	f = <-early
+	require.Nil(t, f.Failure)
+	require.EqualValues(t, 200, f.Head.GetStatus())
+	for range early {
+	}
+}
+
+type frameFunc func(*Frame) error
+
+func (f frameFunc) Frame(frame *Frame) error { return f(frame) }

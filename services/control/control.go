@@ -75,8 +75,13 @@ func (s *Service) snapshot(st State) *controlv1.EdgeNodeSnapshot {
 		}
 		for _, r := range a.Resources {
 			if r.Key.Node == n.ID && !r.Removed {
+				// Of the same cut as the counters, whatever the link says by now.
+				node.Connected, node.Draining = r.Connected, r.Draining
 				node.Providers = append(node.Providers, provider(r, st.ProviderTypes[r.Key]))
 			}
+		}
+		if !node.Connected {
+			node.ConnectedSince = nil
 		}
 		out.Nodes = append(out.Nodes, node)
 	}

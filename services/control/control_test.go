@@ -57,6 +57,20 @@ func TestS07_S14_SnapshotTellsLeasesPressureAndQueueApart(t *testing.T) {
 	require.Nil(t, got.Nodes[1].ConnectedSince)
 }
 
+// A snapshot is of one moment: what the link says of a node a moment later does
+// not contradict the counters beside it.
+func TestS14_ANodesStateIsOfTheSameCutAsItsProviders(t *testing.T) {
+	st := state(t, func(c *admission.Core, now time.Time) {
+		gen, _ := c.Connect(now, "m")
+		c.Drain(now, "m", gen)
+	})
+	got := (&Service{}).snapshot(st)
+	require.False(t, got.Nodes[0].Connected, "the core has fenced it; the link has not noticed")
+	require.Nil(t, got.Nodes[0].ConnectedSince)
+	require.True(t, got.Nodes[1].Connected)
+	require.True(t, got.Nodes[1].Draining)
+}
+
 func TestStatusFollowsTheCounters(t *testing.T) {
 	r := admission.ResourceState{Resource: admission.Resource{Capacity: 2, Enabled: true}, Connected: true}
 	for inFlight, want := range []string{"available", "available", "full", "over_capacity"} {

@@ -16,6 +16,9 @@ import (
 // ErrUnauthenticated says that a call carries no credential for its route.
 var ErrUnauthenticated = errors.New("this call needs a bearer token of the right role: Authorization: Bearer <token>")
 
+// ErrNoConfigFile says that this Edge has no file to read again.
+var ErrNoConfigFile = errors.New("this Edge was started without a configuration file: there is nothing to reload")
+
 // errInternal is all that a client learns of an error nobody planned for.
 var errInternal = errors.New("internal error; the Edge's log has the details")
 
@@ -32,6 +35,8 @@ func From(err error) error {
 		return err
 	case errors.Is(err, ErrUnauthenticated):
 		return connect.NewError(connect.CodeUnauthenticated, ErrUnauthenticated)
+	case errors.Is(err, ErrNoConfigFile):
+		return connect.NewError(connect.CodeFailedPrecondition, ErrNoConfigFile)
 	case errors.As(err, &problems):
 		return connect.NewError(connect.CodeInvalidArgument, problems)
 	case errors.Is(err, context.Canceled):

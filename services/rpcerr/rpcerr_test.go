@@ -21,6 +21,7 @@ func TestFrom(t *testing.T) {
 	}{
 		{fmt.Errorf("reload: %w", configs.Problems{{File: "edge.yaml", Line: 3, Column: 5, Message: "no such node"}}), connect.CodeInvalidArgument, "edge.yaml:3:5"},
 		{ErrUnauthenticated, connect.CodeUnauthenticated, "Bearer"},
+		{ErrNoConfigFile, connect.CodeFailedPrecondition, "nothing to reload"},
 		{fmt.Errorf("wait: %w", context.Canceled), connect.CodeCanceled, "canceled"},
 		{fmt.Errorf("wait: %w", context.DeadlineExceeded), connect.CodeDeadlineExceeded, "deadline"},
 		{errors.New("open /etc/iop/secret: denied"), connect.CodeInternal, "internal error"},
