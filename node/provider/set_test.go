@@ -470,10 +470,11 @@ func TestRequestThatOvertakesItsProviderList(t *testing.T) {
 	clock := clockwork.NewFakeClock()
 	s := NewSet(Config{Clock: clock, Log: slog.New(slog.DiscardHandler)})
 	defer s.Close(t.Context())
+	body := []byte(`{"model":"simulator","messages":[{"role":"user","content":"hi"}]}`)
 	run := func() <-chan *Frame {
 		frames := make(chan *Frame, 8)
 		go func() {
-			_ = s.Run(t.Context(), &runtimev1.RequestBegin{ProviderId: "sim", Path: "/v1/chat/completions"}, []byte(`{"model":"simulator","messages":[{"role":"user","content":"hi"}]}`), frameFunc(func(f *Frame) error {
+			_ = s.Run(t.Context(), &runtimev1.RequestBegin{ProviderId: "sim", Path: "/v1/chat/completions", ContentLength: uint64(len(body))}, body, frameFunc(func(f *Frame) error {
 				copied := *f
 				frames <- &copied
 				return nil
