@@ -189,10 +189,11 @@ func (e *Edge) Reload() (ReloadResult, error) {
 
 	e.current.Store(next)
 	e.keyring.Apply(next.Credentials)
-	// The core before the surface: a new model is served as soon as it is known.
+	// The nodes first, so that a gate has grown when the core sends it more; then
+	// the core, then the surface: a new model is served as soon as it is known.
+	e.link.PushProviders()
 	e.broker.Reconfigure(next.Admission)
 	e.surface.Apply(e.settings(next))
-	e.link.PushProviders()
 	r.Revision = e.noteRefresh(nil)
 	return r, nil
 }

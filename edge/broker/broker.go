@@ -62,7 +62,7 @@ func (b *Broker) Acquire(ctx context.Context, req admission.Request) (*Lease, er
 	now := b.clock.Now()
 	seq, effects := b.core.Enqueue(now, req)
 	if e := effects[0]; e.Kind == admission.Rejected {
-		err := b.rejectionLocked(e, 0)
+		err := b.rejectionLocked(e, nil)
 		b.mu.Unlock()
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (b *Broker) deliverLocked(effects []admission.Effect) {
 			l.decided, l.grant = make(chan struct{}), admission.Effect{}
 		case admission.Rejected:
 			delete(b.leases, e.Seq)
-			l.ended = b.rejectionLocked(e, b.clock.Now().Sub(l.enqueued))
+			l.ended = b.rejectionLocked(e, l)
 			close(l.decided)
 		case admission.Revoked:
 			delete(b.leases, e.Seq)
@@ -157,14 +157,16 @@ func (b *Broker) deliverLocked(effects []admission.Effect) {
 	b.armLocked()
 }
 
-func (b *Broker) rejectionLocked(e admission.Effect, waited time.Duration) error {
+// rejectionLocked is the error of a request's end; l is nil for one that was
+// rejected on arrival.
+func (b *Broker) rejectionLocked(e admission.Effect, l *Lease) error {
 	switch e.Result {
 	case admission.ResultFull:
 		return &QueueFullError{Reason: e.Reason, RetryAfter: e.RetryAfter}
 	case admission.ResultTimeout:
-		return &QueueTimeoutError{Waited: waited, Reason: e.Reason, RetryAfter: e.RetryAfter}
+		return &QueueTimeoutError{Waited: b.clock.Now().Sub(l.enqueued), Reason: e.Reason, RetryAfter: e.RetryAfter}
 	case admission.ResultUnavailable:
-		return &UnavailableError{Reason: e.Reason}
+		return &UnavailableError{Reason: e.Reason, Waited: l != nil}
 	case admission.ResultCancelled:
 		return context.Canceled
 	default:

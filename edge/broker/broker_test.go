@@ -266,6 +266,23 @@ func TestS15_ReconnectWakesWaiters(t *testing.T) {
 	busy.Close()
 }
 
+// A refresh that takes a model away ends its waiters as unavailable: the endpoint
+// was served while there was a model.
+func TestCase_H04_WaiterOfARemovedModel(t *testing.T) {
+	b, _ := start(t, site(1, 8))
+	b.Connect("n")
+	busy, err := b.Acquire(t.Context(), chat("on-n"))
+	require.NoError(t, err)
+	waits := acquire(t, t.Context(), b, "on-n")
+	cfg := site(1, 8)
+	cfg.Groups = cfg.Groups[1:]
+	b.Reconfigure(cfg)
+	var none *UnavailableError
+	require.ErrorAs(t, (<-waits).err, &none)
+	require.False(t, none.NotServed())
+	busy.Close()
+}
+
 func TestReconfigureReachesWaiters(t *testing.T) {
 	b, clock := start(t, site(1, 8))
 	b.Connect("n")

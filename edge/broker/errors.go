@@ -45,11 +45,13 @@ func (e *QueueTimeoutError) Error() string {
 // UnavailableError is returned when no candidate is live.
 type UnavailableError struct {
 	Reason admission.Reason // of the candidates' obstacles the weakest
+	Waited bool             // it had live candidates once, and lost the last of them
 }
 
 func (e *UnavailableError) Error() string {
 	return "broker: no provider available (" + e.Reason.String() + ")"
 }
 
-// NotServed reports whether no candidate's type serves the endpoint at all.
-func (e *UnavailableError) NotServed() bool { return e.Reason == admission.ReasonNoModel }
+// NotServed reports whether no candidate's type serves the endpoint at all. Of a
+// request that has waited one did: its model or its candidates were taken away.
+func (e *UnavailableError) NotServed() bool { return e.Reason == admission.ReasonNoModel && !e.Waited }

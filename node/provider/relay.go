@@ -63,7 +63,11 @@ func (x *exchange) relay(resp *http.Response) (*Frame, error) {
 		// can a client follow a redirect to a place that only the node can reach.
 		return failed(disconnected, "provider %s answered with status %d; redirects are not followed, so base_url must name the final address", x.instance.id, resp.StatusCode), nil
 	}
-	switch shape := shapeOf(resp); {
+	shape := shapeOf(resp)
+	if shape == whole && resp.StatusCode < 300 && resp.Header.Get("Content-Encoding") == "" && unframed(resp) {
+		resp.Body = &jsonBody{ReadCloser: resp.Body}
+	}
+	switch {
 	case shape == whole && resp.ContentLength <= wholeLimit:
 		return x.whole(resp)
 	case shape == whole:

@@ -285,6 +285,8 @@ func (s *Set) Close(ctx context.Context) {
 	s.mu.Lock()
 	if !s.closed {
 		s.closed = true
+		close(s.applied)
+		s.applied = make(chan struct{})
 		if len(s.running) == 0 {
 			close(s.idle)
 		}

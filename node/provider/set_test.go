@@ -256,7 +256,7 @@ func TestRequestsThatAreRefusedBeforeTheGate(t *testing.T) {
 		b := begin("{}")
 		b.ProviderId = id
 		a := &answer{t: t}
-		require.NoError(t, s.Run(t.Context(), b, []byte("{}"), a))
+		require.NoError(t, s.Run(impatient(t), b, []byte("{}"), a))
 		assert.Equal(t, neverOpened, a.code(), id)
 		assert.Contains(t, a.failure.GetMessage(), message, id)
 		assert.NotContains(t, a.failure.GetMessage(), "secret")
@@ -275,6 +275,14 @@ func TestRequestsThatAreRefusedBeforeTheGate(t *testing.T) {
 	assert.Equal(t, neverOpened, a.code(), "a truncated upload must not be sent")
 }
 
+// impatient is the context of a request that does not wait for its provider to be
+// named.
+func impatient(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
 func TestCase_G12_RequestOfARemovedProviderFinishesAndStillCounts(t *testing.T) {
 	url, asked, finish := slowStub(t)
 	s := newSet(t, clockwork.NewFakeClock(), described("vllm", url))
@@ -282,7 +290,8 @@ func TestCase_G12_RequestOfARemovedProviderFinishesAndStillCounts(t *testing.T) 
 	await(t, asked, "the request")
 
 	s.Apply(nil)
-	refused := ask(t, s, "{}")
+	refused := &answer{t: t}
+	require.NoError(t, s.Run(impatient(t), begin("{}"), []byte("{}"), refused))
 	assert.Equal(t, neverOpened, refused.code())
 
 	// It comes back under another id and spelling: the same server, the same gate.
