@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -137,5 +138,30 @@ func BenchmarkSnapshot(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		c.Snapshot(time.Unix(2, 0))
+	}
+}
+
+// BenchmarkAdmitBesideWaiters is an admission on one resource while n requests
+// wait for another. The p99 is of single admissions.
+func BenchmarkAdmitBesideWaiters(b *testing.B) {
+	for _, n := range []int{0, 5000} {
+		b.Run(fmt.Sprint("waiters=", n), func(b *testing.B) {
+			c, now := benchCore(2, 2, 1), time.Unix(2, 0)
+			for range n + 1 {
+				c.Enqueue(now, Request{Group: "g0", Surface: SurfaceChat})
+			}
+			took := make([]time.Duration, 0, 1<<22)
+			b.ReportAllocs()
+			for b.Loop() {
+				begin := time.Now()
+				seq, effects := c.Enqueue(now, Request{Group: "g1", Surface: SurfaceChat})
+				if len(took) < cap(took) {
+					took = append(took, time.Since(begin))
+				}
+				c.Release(now, seq, effects[0].Lease)
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "p99-ns")
+		})
 	}
 }
