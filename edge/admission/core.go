@@ -89,7 +89,6 @@ type request struct {
 	lease LeaseID
 	gen   Generation
 	res   *resource
-	since time.Time // of the grant
 
 	links [2]ends  // places in lists, by listKind
 	next  *request // in Core.free
@@ -191,7 +190,7 @@ func (c *Core) Release(now time.Time, seq Seq, lease LeaseID) ([]Effect, bool) {
 		return nil, false
 	}
 	c.touch(r.res)
-	r.res.service.add(c.now.Sub(r.since))
+	r.res.service.add(c.now.Sub(r.granted))
 	c.note(r, moment{kind: AtEnd}, nil)
 	c.unlease(r)
 	c.forget(r)
@@ -350,7 +349,7 @@ func (c *Core) grant(r *request, to *link) {
 	res := to.res
 	c.note(r, moment{kind: AtGrant, lease: c.lastLease, chosen: res}, to.line)
 	r.granted = c.now
-	r.state, r.lease, r.gen, r.res, r.since = reserved, c.lastLease, res.node.gen, res, c.now
+	r.state, r.lease, r.gen, r.res = reserved, c.lastLease, res.node.gen, res
 	res.leases.push(r)
 	res.inFlight++
 	if r.class == Long {

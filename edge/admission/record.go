@@ -78,7 +78,7 @@ type Moment struct {
 // one that waits, is granted and ends: a request is one piece of memory, which is
 // used again with the room that it has grown.
 type record struct {
-	granted   time.Time
+	granted   time.Time // last; while leased, the lease's own
 	ended     time.Time
 	moments   []moment
 	verdicts  []verdict // of all moments, one after another

@@ -132,6 +132,10 @@ func (x *exchange) run(ctx context.Context) error {
 		x.attempts++
 		x.grant = Grant{Node: l.Resource.Node, Provider: l.Resource.Provider, Target: l.Target, QueueWait: l.Waited}
 		err := x.attempt(ctx)
+		if err == nil {
+			l.Close()
+			return nil
+		}
 		var failed *FailedError
 		switch {
 		case errors.Is(err, broker.ErrFenced):

@@ -15,11 +15,12 @@ func (d *Dispatcher) record(ctx context.Context, r *Request, x *exchange, err er
 	if !d.log.Enabled(ctx, level) {
 		return
 	}
+	outcome, reason, detail := ending(ctx, err)
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs,
 		slog.String("request_id", r.ID),
 		slog.String("model", string(r.Group)),
-		slog.String("outcome", outcome(ctx, err)),
+		slog.String("outcome", outcome),
 		slog.Int("estimated_input_tokens", r.EstimatedTokens),
 		slog.String("context_class", r.Class.String()),
 	)
@@ -32,18 +33,21 @@ func (d *Dispatcher) record(ctx context.Context, r *Request, x *exchange, err er
 			slog.Int("attempts", x.attempts),
 		)
 	}
-	if reason := blockedBy(err); reason != "" {
+	if reason != "" {
 		attrs = append(attrs, slog.String("reason", reason))
 	}
-	var failed *FailedError
-	if errors.As(err, &failed) {
-		attrs = append(attrs, slog.String("detail", failed.Message))
+	if detail != "" {
+		attrs = append(attrs, slog.String("detail", detail))
 	}
 	d.log.LogAttrs(ctx, level, "request ended", attrs...)
 }
 
-// outcome names a request's end.
-func outcome(ctx context.Context, err error) string {
+// ending names a request's end; reason is the reason code of one that was never
+// admitted, detail what a failure says for logs.
+func ending(ctx context.Context, err error) (outcome, reason, detail string) {
+	if err == nil {
+		return "completed", "", ""
+	}
 	var (
 		failed  *FailedError
 		full    *broker.QueueFullError
@@ -51,39 +55,19 @@ func outcome(ctx context.Context, err error) string {
 		none    *broker.UnavailableError
 	)
 	switch {
-	case err == nil:
-		return "completed"
 	case errors.As(err, &failed):
-		return failed.Code.String()
+		return failed.Code.String(), "", failed.Message
 	case errors.As(err, &full):
-		return "queue_full"
+		return "queue_full", full.Reason.String(), ""
 	case errors.As(err, &timeout):
-		return "queue_timeout"
+		return "queue_timeout", timeout.Reason.String(), ""
 	case errors.As(err, &none):
-		return "unavailable"
+		return "unavailable", none.Reason.String(), ""
 	case errors.Is(err, broker.ErrUnknownGroup):
-		return "unknown_model"
+		return "unknown_model", "", ""
 	case ctx.Err() != nil:
-		return "cancelled"
+		return "cancelled", "", ""
 	default:
-		return "client_gone"
+		return "client_gone", "", ""
 	}
-}
-
-// blockedBy is the reason code of a request that was never admitted.
-func blockedBy(err error) string {
-	var (
-		full    *broker.QueueFullError
-		timeout *broker.QueueTimeoutError
-		none    *broker.UnavailableError
-	)
-	switch {
-	case errors.As(err, &full):
-		return full.Reason.String()
-	case errors.As(err, &timeout):
-		return timeout.Reason.String()
-	case errors.As(err, &none):
-		return none.Reason.String()
-	}
-	return ""
 }
