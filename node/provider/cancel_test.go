@@ -230,6 +230,9 @@ func TestDrainIsBoundedByTheRequestsLimits(t *testing.T) {
 				await(t, frames, "the first event")
 			}
 			cancel()
+			if c.opening != "" {
+				awaitRead(s)
+			}
 			if name != "no other limit" {
 				timers++
 			}

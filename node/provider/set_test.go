@@ -46,6 +46,22 @@ func waitForWaiting(s *Set, n int) {
 	}
 }
 
+// awaitRead returns once an exchange waits for its provider's next bytes: from
+// there on time that passes is the provider's silence.
+func awaitRead(s *Set) {
+	for {
+		s.mu.Lock()
+		for x := range s.running {
+			if x.waitingSince.Load() != 0 {
+				s.mu.Unlock()
+				return
+			}
+		}
+		s.mu.Unlock()
+		runtime.Gosched()
+	}
+}
+
 func TestS05_SecondExecutionWaitsAtTheGateAndIsThenRefused(t *testing.T) {
 	clock := clockwork.NewFakeClock()
 	url, asked, finish := slowStub(t)
@@ -110,6 +126,7 @@ func TestLimitsOfARequest(t *testing.T) {
 			await(t, stub.asked, "the request")
 			if c.opening != "" {
 				await(t, frames, "the first event")
+				awaitRead(s)
 			}
 			require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
 			clock.Advance(c.limit - time.Millisecond)
