@@ -41,7 +41,8 @@ func (r *Request) Next() {
 
 func sizeBegin(b *runtimev1.RequestBegin) int {
 	return sizeText(b.ProviderId) + sizeText(b.Path) + sizeUint(b.ContentLength) + sizeHeaders(b.Headers) +
-		sizeUint(uint64(b.IdleTimeoutMs)) + sizeText(b.RequestId) + sizeUint(uint64(b.TotalTimeoutMs))
+		sizeUint(uint64(b.IdleTimeoutMs)) + sizeText(b.RequestId) + sizeUint(uint64(b.TotalTimeoutMs)) +
+		sizeUint(b.ProviderRevision) + sizeUint(b.ContextWindowTokens)
 }
 
 func (r *Request) append(dst []byte) []byte {
@@ -64,6 +65,8 @@ func (r *Request) append(dst []byte) []byte {
 		dst = appendUint(dst, 5, uint64(b.IdleTimeoutMs))
 		dst = appendText(dst, 6, b.RequestId)
 		dst = appendUint(dst, 7, uint64(b.TotalTimeoutMs))
+		dst = appendUint(dst, 8, b.ProviderRevision)
+		dst = appendUint(dst, 9, b.ContextWindowTokens)
 	}
 	if body > 0 {
 		dst = appendLen(dst, 3, body)
@@ -133,6 +136,10 @@ func decodeBegin(begin *runtimev1.RequestBegin, b []byte) error {
 			begin.RequestId, err = f.text()
 		case f.is(7, protowire.VarintType):
 			begin.TotalTimeoutMs = uint32(f.value)
+		case f.is(8, protowire.VarintType):
+			begin.ProviderRevision = f.value
+		case f.is(9, protowire.VarintType):
+			begin.ContextWindowTokens = f.value
 		}
 		if err != nil {
 			return err

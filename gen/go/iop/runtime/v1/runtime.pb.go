@@ -913,7 +913,9 @@ func (x *WorkStreams) GetTotal() uint32 {
 type ProviderSet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the Edge's configuration.
-	Providers     []*Provider `protobuf:"bytes,1,rep,name=providers,proto3" json:"providers,omitempty"`
+	Providers []*Provider `protobuf:"bytes,1,rep,name=providers,proto3" json:"providers,omitempty"`
+	// Grows with every list the Edge sends in one session; 0 = not told.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -953,6 +955,13 @@ func (x *ProviderSet) GetProviders() []*Provider {
 		return x.Providers
 	}
 	return nil
+}
+
+func (x *ProviderSet) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // Provider is what a node needs to know of one of its providers.
@@ -1440,8 +1449,13 @@ type RequestBegin struct {
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Longest time until the exchange is over, in milliseconds; 0 = none.
 	TotalTimeoutMs uint32 `protobuf:"varint,7,opt,name=total_timeout_ms,json=totalTimeoutMs,proto3" json:"total_timeout_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// ProviderSet.revision that the Edge had sent last when it chose the provider;
+	// 0 = not told. The request may arrive before that list does.
+	ProviderRevision uint64 `protobuf:"varint,8,opt,name=provider_revision,json=providerRevision,proto3" json:"provider_revision,omitempty"`
+	// Longest single request of the model group, in tokens; 0 = not stated.
+	ContextWindowTokens uint64 `protobuf:"varint,9,opt,name=context_window_tokens,json=contextWindowTokens,proto3" json:"context_window_tokens,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *RequestBegin) Reset() {
@@ -1519,6 +1533,20 @@ func (x *RequestBegin) GetRequestId() string {
 func (x *RequestBegin) GetTotalTimeoutMs() uint32 {
 	if x != nil {
 		return x.TotalTimeoutMs
+	}
+	return 0
+}
+
+func (x *RequestBegin) GetProviderRevision() uint64 {
+	if x != nil {
+		return x.ProviderRevision
+	}
+	return 0
+}
+
+func (x *RequestBegin) GetContextWindowTokens() uint64 {
+	if x != nil {
+		return x.ContextWindowTokens
 	}
 	return 0
 }
@@ -1823,9 +1851,10 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\tEdgeDrain\x12$\n" +
 	"\x0eretry_after_ms\x18\x01 \x01(\rR\fretryAfterMs\"#\n" +
 	"\vWorkStreams\x12\x14\n" +
-	"\x05total\x18\x01 \x01(\rR\x05total\"P\n" +
+	"\x05total\x18\x01 \x01(\rR\x05total\"l\n" +
 	"\vProviderSet\x12A\n" +
-	"\tproviders\x18\x01 \x03(\v2\x18.iop.runtime.v1.ProviderB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\tproviders\"\xd8\x02\n" +
+	"\tproviders\x18\x01 \x03(\v2\x18.iop.runtime.v1.ProviderB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\tproviders\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xd8\x02\n" +
 	"\bProvider\x12\x1a\n" +
 	"\x02id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x02id\x12\x1d\n" +
@@ -1861,7 +1890,7 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\x0erequest_number\x18\x01 \x01(\x04R\rrequestNumber\x122\n" +
 	"\x05begin\x18\x02 \x01(\v2\x1c.iop.runtime.v1.RequestBeginR\x05begin\x12\x12\n" +
 	"\x04body\x18\x03 \x01(\fR\x04body\x12\x10\n" +
-	"\x03end\x18\x04 \x01(\bR\x03end\"\x8d\x02\n" +
+	"\x03end\x18\x04 \x01(\bR\x03end\"\xee\x02\n" +
 	"\fRequestBegin\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12\x12\n" +
@@ -1871,7 +1900,9 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\x0fidle_timeout_ms\x18\x05 \x01(\rR\ridleTimeoutMs\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x06 \x01(\tR\trequestId\x12(\n" +
-	"\x10total_timeout_ms\x18\a \x01(\rR\x0etotalTimeoutMs\"2\n" +
+	"\x10total_timeout_ms\x18\a \x01(\rR\x0etotalTimeoutMs\x12+\n" +
+	"\x11provider_revision\x18\b \x01(\x04R\x10providerRevision\x122\n" +
+	"\x15context_window_tokens\x18\t \x01(\x04R\x13contextWindowTokens\"2\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xbf\x01\n" +
