@@ -21,9 +21,6 @@ import (
 	"github.com/iop-dev/iop/services/rpcerr"
 )
 
-// stopGrace is how long running requests may go on once the Edge is told to stop.
-const stopGrace = 30 * time.Second
-
 // Options say what an Edge is made of.
 type Options struct {
 	// ConfigPath is the file that Reload reads; with no Snapshot, New reads it too.
@@ -146,6 +143,7 @@ func (e *Edge) Run(ctx context.Context) error {
 
 // stop ends an Edge's work in order.
 func (e *Edge) stop() {
+	stopGrace := time.Duration(e.snapshot().Config.GetEdge().GetStopGraceMs()) * time.Millisecond
 	e.log.Info("stopping: nothing new is admitted", "grace", stopGrace.String())
 	e.surface.Drain(stopGrace)
 	e.link.Drain(stopGrace)

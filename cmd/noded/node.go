@@ -17,14 +17,9 @@ import (
 	"github.com/iop-dev/iop/node/supervisor"
 )
 
-const (
-	// stopGrace is how long running requests may go on once the Node is told to
-	// stop.
-	stopGrace = 30 * time.Second
-	// closeLimit bounds the wait for providers to let go after the last session;
-	// what is left is cut.
-	closeLimit = 5 * time.Second
-)
+// closeLimit bounds the wait for providers to let go after the last session; what
+// is left is cut.
+const closeLimit = 5 * time.Second
 
 // Options say what a Node is made of. Config and Logger are required.
 type Options struct {
@@ -130,7 +125,7 @@ func (n *Node) attempt(ctx context.Context, ready func()) error {
 		Providers:       n.providers,
 		Clock:           n.Clock,
 		Logger:          n.Logger,
-		Grace:           stopGrace,
+		Grace:           n.Config.StopGrace,
 		OnReady: func() {
 			ready()
 			if n.Ready != nil {

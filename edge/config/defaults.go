@@ -14,6 +14,7 @@ const (
 	MaxBodyLimitBytes           = 1 << 30 // the most that the message's rule lets a file say
 	DefaultHeartbeatIntervalMs  = 5_000
 	DefaultHeartbeatTimeoutMs   = 15_000
+	DefaultStopGraceMs          = 30_000
 	DefaultLongContextThreshold = 100_000 // tokens
 	DefaultMaxQueue             = 64
 	DefaultQueueTimeoutMs       = 240_000
@@ -91,6 +92,7 @@ func fillEdge(e *configv1.Edge, hasKeys bool) {
 	}
 	set(&e.Heartbeat.IntervalMs, DefaultHeartbeatIntervalMs)
 	set(&e.Heartbeat.TimeoutMs, DefaultHeartbeatTimeoutMs)
+	set(&e.StopGraceMs, DefaultStopGraceMs)
 	for _, tokens := range [][]*configv1.Token{e.AdminTokens, e.ReadTokens} {
 		for _, t := range tokens {
 			t.Sha256 = strings.ToLower(t.Sha256)

@@ -119,6 +119,7 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 			BodyLimitBytes: proto.Uint64(33554432),
 			Auth:           &configv1.Auth{Mode: "none"},
 			Heartbeat:      &configv1.Heartbeat{IntervalMs: proto.Uint32(5000), TimeoutMs: proto.Uint32(15000)},
+			StopGraceMs:    proto.Uint32(30000),
 		},
 		LongContextThresholdTokens: proto.Uint64(100000),
 		ProviderPool:               &configv1.ProviderPool{MaxQueue: proto.Uint32(64), QueueTimeoutMs: proto.Uint32(240000), Selection: "balanced"},
@@ -132,7 +133,7 @@ func TestExampleNamesTheDefaults(t *testing.T) {
 	for _, line := range strings.Split(configs.EdgeExample, "\n") {
 		key, _, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch key {
-		case "listen", "body_limit_bytes", "heartbeat", "long_context_threshold_tokens", "max_queue", "queue_timeout_ms",
+		case "listen", "body_limit_bytes", "heartbeat", "stop_grace_ms", "long_context_threshold_tokens", "max_queue", "queue_timeout_ms",
 			"selection", "timeout_sec", "idle_timeout_ms", "keepalive_ms", "cors", "auth", "enabled", "health",
 			"request_timeout_ms", "cancel", "cancel_grace_ms", "gate_wait_ms":
 			continue

@@ -15,6 +15,7 @@ import (
 const (
 	DefaultInterval    = 10 * time.Second
 	DefaultMaxAttempts = 10
+	DefaultStopGrace   = 30 * time.Second
 )
 
 // longestInterval bounds the pause between attempts.
@@ -30,6 +31,9 @@ type Config struct {
 	// set; without either the system's authorities count.
 	CAFile, CAPin string
 	Reconnect     Reconnect
+	// StopGrace is how long running requests may go on once the node is told to
+	// stop; 0 = not at all.
+	StopGrace time.Duration
 	// Endpoints is what base_url a provider may have.
 	Endpoints Endpoints
 	// Warnings are what works but is probably not meant; each with its place.
@@ -143,13 +147,20 @@ func (r *reader) config() *Config {
 		CAFile:      n.GetCaFile(),
 		CAPin:       strings.ToLower(n.GetCaPin()),
 		Reconnect:   r.reconnect(),
+		StopGrace:   DefaultStopGrace,
 		Endpoints:   r.endpoints(),
 		credentials: r.credentials(),
 	}
 	if n != nil {
 		c.token = r.source("node", "token", n.GetTokenFile(), n.GetTokenEnv())
 	}
+	if n != nil && n.StopGraceMs != nil {
+		c.StopGrace = time.Duration(n.GetStopGraceMs()) * time.Millisecond
+	}
 	c.effective = r.msg
+	if n != nil {
+		n.StopGraceMs = new(uint32(c.StopGrace.Milliseconds()))
+	}
 	c.effective.Reconnect = &configv1.Reconnect{
 		IntervalSec: new(c.Reconnect.Interval.Seconds()),
 		MaxAttempts: new(int64(c.Reconnect.MaxAttempts)),

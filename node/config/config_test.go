@@ -38,6 +38,16 @@ func TestExampleLoads(t *testing.T) {
 	require.Equal(t, []string{"vllm"}, parse(t, text).Providers())
 }
 
+func TestStopGracePresenceIsExplicit(t *testing.T) {
+	for more, want := range map[string]time.Duration{
+		"": 30 * time.Second, ", stop_grace_ms: ~": 30 * time.Second, ", stop_grace_ms: 0": 0, ", stop_grace_ms: 250": 250 * time.Millisecond,
+	} {
+		require.Equal(t, want, parse(t, strings.Replace(identity, "}", more+"}", 1)).StopGrace, more)
+	}
+	_, err := nodeconfig.Parse("node.yaml", []byte(strings.Replace(identity, "}", ", stop_grace_ms: 3600001}", 1)))
+	require.ErrorContains(t, err, "node.stop_grace_ms")
+}
+
 func TestS17_ReconnectPresenceIsExplicit(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {

@@ -143,7 +143,9 @@ type Edge struct {
 	// Whether API keys are asked for.
 	Auth *Auth `protobuf:"bytes,11,opt,name=auth,proto3" json:"auth,omitempty"`
 	// Heartbeats between the Edge and its nodes.
-	Heartbeat     *Heartbeat `protobuf:"bytes,12,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	Heartbeat *Heartbeat `protobuf:"bytes,12,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	// How long running requests may go on once the Edge is told to stop, in milliseconds; omitted = 30000, 0 = not at all.
+	StopGraceMs   *uint32 `protobuf:"varint,13,opt,name=stop_grace_ms,json=stopGraceMs,proto3,oneof" json:"stop_grace_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -260,6 +262,13 @@ func (x *Edge) GetHeartbeat() *Heartbeat {
 		return x.Heartbeat
 	}
 	return nil
+}
+
+func (x *Edge) GetStopGraceMs() uint32 {
+	if x != nil && x.StopGraceMs != nil {
+		return *x.StopGraceMs
+	}
+	return 0
 }
 
 // Tls names a certificate and its key.
@@ -1389,7 +1398,9 @@ type NodeIdentity struct {
 	// File with the node token.
 	TokenFile string `protobuf:"bytes,5,opt,name=token_file,json=tokenFile,proto3" json:"token_file,omitempty"`
 	// Environment variable with the node token.
-	TokenEnv      string `protobuf:"bytes,6,opt,name=token_env,json=tokenEnv,proto3" json:"token_env,omitempty"`
+	TokenEnv string `protobuf:"bytes,6,opt,name=token_env,json=tokenEnv,proto3" json:"token_env,omitempty"`
+	// How long running requests may go on once the node is told to stop, in milliseconds; omitted = 30000, 0 = not at all.
+	StopGraceMs   *uint32 `protobuf:"varint,7,opt,name=stop_grace_ms,json=stopGraceMs,proto3,oneof" json:"stop_grace_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1464,6 +1475,13 @@ func (x *NodeIdentity) GetTokenEnv() string {
 		return x.TokenEnv
 	}
 	return ""
+}
+
+func (x *NodeIdentity) GetStopGraceMs() uint32 {
+	if x != nil && x.StopGraceMs != nil {
+		return *x.StopGraceMs
+	}
+	return 0
 }
 
 // Reconnect paces the attempts to reach the Edge.
@@ -1599,7 +1617,7 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\x06models\x18\x05 \x03(\v2\x14.iop.config.v1.ModelB\n" +
 	"\xbaH\a\x92\x01\x04\x10\xa0\x8d\x06R\x06models\x124\n" +
 	"\x05nodes\x18\x06 \x03(\v2\x13.iop.config.v1.NodeB\t\xbaH\x06\x92\x01\x03\x10\x90NR\x05nodesB \n" +
-	"\x1e_long_context_threshold_tokens\"\xa5\x04\n" +
+	"\x1e_long_context_threshold_tokens\"\xec\x04\n" +
 	"\x04Edge\x12\x18\n" +
 	"\x02id\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x02id\x12 \n" +
 	"\x06listen\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06listen\x12)\n" +
@@ -1615,8 +1633,11 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\tstate_dir\x18\n" +
 	" \x01(\tR\bstateDir\x12'\n" +
 	"\x04auth\x18\v \x01(\v2\x13.iop.config.v1.AuthR\x04auth\x126\n" +
-	"\theartbeat\x18\f \x01(\v2\x18.iop.config.v1.HeartbeatR\theartbeatB\x13\n" +
-	"\x11_body_limit_bytes\"O\n" +
+	"\theartbeat\x18\f \x01(\v2\x18.iop.config.v1.HeartbeatR\theartbeat\x123\n" +
+	"\rstop_grace_ms\x18\r \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x80\xdd\xdb\x01H\x01R\vstopGraceMs\x88\x01\x01B\x13\n" +
+	"\x11_body_limit_bytesB\x10\n" +
+	"\x0e_stop_grace_ms\"O\n" +
 	"\x03Tls\x12$\n" +
 	"\tcert_file\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\bcertFile\x12\"\n" +
 	"\bkey_file\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\akeyFile\"Y\n" +
@@ -1717,7 +1738,7 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\v2\x1b.iop.config.v1.NodeIdentityB\x06\xbaH\x03\xc8\x01\x01R\x04node\x126\n" +
 	"\treconnect\x18\x02 \x01(\v2\x18.iop.config.v1.ReconnectR\treconnect\x12'\n" +
 	"\x0fallow_endpoints\x18\x03 \x03(\tR\x0eallowEndpoints\x12T\n" +
-	"\x14provider_credentials\x18\x04 \x03(\v2!.iop.config.v1.ProviderCredentialR\x13providerCredentials\"\xda\x01\n" +
+	"\x14provider_credentials\x18\x04 \x03(\v2!.iop.config.v1.ProviderCredentialR\x13providerCredentials\"\xa1\x02\n" +
 	"\fNodeIdentity\x12\x1a\n" +
 	"\x02id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x02id\x12%\n" +
@@ -1727,7 +1748,10 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\x06ca_pin\x18\x04 \x01(\tB\x1b\xbaH\x18r\x162\x14^([0-9a-fA-F]{64})?$R\x05caPin\x12\x1d\n" +
 	"\n" +
 	"token_file\x18\x05 \x01(\tR\ttokenFile\x12\x1b\n" +
-	"\ttoken_env\x18\x06 \x01(\tR\btokenEnv\"\x8f\x01\n" +
+	"\ttoken_env\x18\x06 \x01(\tR\btokenEnv\x123\n" +
+	"\rstop_grace_ms\x18\a \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x80\xdd\xdb\x01H\x00R\vstopGraceMs\x88\x01\x01B\x10\n" +
+	"\x0e_stop_grace_ms\"\x8f\x01\n" +
 	"\tReconnect\x12/\n" +
 	"\finterval_sec\x18\x01 \x01(\x01B\a\xbaH\x04\x12\x02@\x01H\x00R\vintervalSec\x88\x01\x01\x12/\n" +
 	"\fmax_attempts\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x01R\vmaxAttempts\x88\x01\x01B\x0f\n" +
@@ -1811,6 +1835,7 @@ func file_iop_config_v1_config_proto_init() {
 	file_iop_config_v1_config_proto_msgTypes[6].OneofWrappers = []any{}
 	file_iop_config_v1_config_proto_msgTypes[7].OneofWrappers = []any{}
 	file_iop_config_v1_config_proto_msgTypes[14].OneofWrappers = []any{}
+	file_iop_config_v1_config_proto_msgTypes[17].OneofWrappers = []any{}
 	file_iop_config_v1_config_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
