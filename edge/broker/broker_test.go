@@ -223,15 +223,41 @@ func TestS13_TrackedIsRevokedAndWaitersMove(t *testing.T) {
 	b.Disconnect("n", gen)
 	var none *UnavailableError
 	require.ErrorAs(t, (<-stranded).err, &none)
+	// The node's refusal was on its way when the fence came: neither it nor the
+	// close returns the lease once more.
 	running.Refuse()
 	require.ErrorIs(t, running.Await(t.Context()), ErrRevoked)
-	running.Close() // harmless
+	running.Refuse()
+	running.Close()
 	busy.Close()
 	got := <-moves
 	require.NoError(t, got.err)
 	require.EqualValues(t, "m", got.lease.Resource.Node)
 	got.lease.Close()
 	require.Zero(t, b.Snapshot().InFlight)
+	require.Zero(t, b.Snapshot().Counters.DoubleReleases)
+}
+
+// A refusal that comes after the fence of its lease touches neither the place in
+// the queue that the fence gave the request nor the lease that has come since.
+func TestS02_RefuseAfterAFence(t *testing.T) {
+	b, _ := start(t, site(1, 8))
+	gen := b.Connect("n")
+	l, err := b.Acquire(t.Context(), chat("both"))
+	require.NoError(t, err)
+	b.Connect("m")
+	busy, err := b.Acquire(t.Context(), chat("on-m"))
+	require.NoError(t, err)
+	b.Disconnect("n", gen)
+	l.Refuse()
+	require.Equal(t, 1, b.Snapshot().QueueTotal)
+	busy.Close() // grants it
+	l.Refuse()
+	require.NoError(t, l.Await(t.Context()))
+	require.EqualValues(t, "m", l.Resource.Node)
+	l.Close()
+	require.Zero(t, b.Snapshot().Counters.DoubleReleases)
+	require.Empty(t, b.leases)
 }
 
 func TestRefusedTriesEachCandidateOnce(t *testing.T) {
@@ -350,6 +376,7 @@ func TestS02_ConcurrentUse(t *testing.T) {
 	require.Zero(t, snap.InFlight)
 	require.Zero(t, snap.QueueTotal)
 	require.Equal(t, snap.Counters.Granted, snap.Counters.Released)
+	require.Zero(t, snap.Counters.DoubleReleases, "losing a node is no double release")
 	require.Empty(t, b.leases)
 }
 

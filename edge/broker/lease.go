@@ -48,6 +48,9 @@ func (l *Lease) Refuse() {
 	b := l.broker
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if l.ended != nil || l.grant.Lease != l.id {
+		return // the fence came first: the core has this lease back already
+	}
 	effects, _ := b.core.Refuse(b.clock.Now(), l.seq, l.id)
 	b.deliverLocked(effects)
 }
