@@ -60,6 +60,9 @@ func (e *EdgeDrainingError) Error() string {
 	return fmt.Sprintf("the edge is stopping; it asks to come back after %v", e.RetryAfter)
 }
 
+// NotBefore is RetryAfter, for whoever paces the attempts.
+func (e *EdgeDrainingError) NotBefore() time.Duration { return e.RetryAfter }
+
 // NotHTTP2Error is an EdgeURL that leads to something that does not speak HTTP/2.
 type NotHTTP2Error struct {
 	URL string

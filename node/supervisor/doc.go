@@ -11,6 +11,7 @@
 //
 // It owns the cadence, the count of consecutive failed attempts and the state
 // that people see. It must not know what an attempt does: dialing, registering
-// and serving are behind the Attempt function, and whether an error is final is
-// asked of the error (S16, S17).
+// and serving are behind the Attempt function, and whether an error is final, or
+// asks for a longer wait, is asked of the error (S16, S17). Nor does it know what
+// makes a wait pointless: whoever does calls Hurry.
 package supervisor

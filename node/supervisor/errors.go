@@ -3,6 +3,7 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // ErrExhausted is matched by the error of a node whose finite number of
@@ -56,3 +57,19 @@ type markedFinal struct{ error }
 
 func (markedFinal) Final() bool     { return true }
 func (e markedFinal) Unwrap() error { return e.error }
+
+// Postponing is implemented by errors that carry the Edge's wish not to be dialed
+// again before some time has passed.
+type Postponing interface {
+	error
+	NotBefore() time.Duration
+}
+
+// notBefore is the wish in err; 0 = none.
+func notBefore(err error) time.Duration {
+	var wish Postponing
+	if errors.As(err, &wish) {
+		return wish.NotBefore()
+	}
+	return 0
+}

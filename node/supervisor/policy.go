@@ -16,7 +16,8 @@ const (
 )
 
 // The actual wait is the interval times a factor in [minJitter, maxJitter), so
-// that the nodes of a restarted Edge do not come back in step.
+// that the nodes of a restarted Edge do not come back in step. The cadence is
+// constant: there is no backoff at whose cap the jitter could vanish.
 const (
 	minJitter = 0.5
 	maxJitter = 1.5
@@ -45,8 +46,14 @@ func (p Policy) check() error {
 }
 
 // wait returns the time until the next attempt for a random number in [0, 1).
-func (p Policy) wait(random float64) time.Duration {
-	return time.Duration(float64(p.Interval) * (minJitter + random*(maxJitter-minJitter)))
+// notBefore is what the Edge asked for, 0 = nothing. It moves the span in which
+// the wait lies, and never narrows it, so that nodes that were all told the same do not come back
+// in step. It counts for one interval at most: an Edge that stops cannot know when
+// the next one starts, and a quick restart must not become a long outage.
+func (p Policy) wait(random float64, notBefore time.Duration) time.Duration {
+	interval := float64(p.Interval)
+	shortest := max(interval*minJitter, min(float64(notBefore), interval))
+	return time.Duration(shortest + random*interval*(maxJitter-minJitter))
 }
 
 // exhausted reports whether that many consecutive failures are the last.

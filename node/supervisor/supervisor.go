@@ -28,6 +28,11 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// hurryWindow is how long a Hurry is good for: long enough that a session which
+// the event has broken is found dead meanwhile, and short enough that the loss of
+// one that was not broken is paced as always.
+const hurryWindow = 30 * time.Second
+
 // Supervisor runs the attempts of one node. Its loop is the state machine.
 type Supervisor struct {
 	attempt Attempt
@@ -35,9 +40,11 @@ type Supervisor struct {
 	clock   clockwork.Clock
 	random  func() float64
 	log     *slog.Logger
+	hurry   chan struct{} // of capacity 1: hurried has changed
 
-	mu     sync.Mutex
-	status Status
+	mu      sync.Mutex
+	status  Status
+	hurried time.Time // of the Hurry that no wait has used yet; zero = none
 }
 
 // New checks the policy. A non-positive interval of a finite policy is paced at
@@ -52,6 +59,7 @@ func New(config Config) (*Supervisor, error) {
 		clock:   config.Clock,
 		random:  config.Random,
 		log:     config.Logger,
+		hurry:   make(chan struct{}, 1),
 	}
 	if s.clock == nil {
 		s.clock = clockwork.NewRealClock()
@@ -76,6 +84,30 @@ func (s *Supervisor) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
+}
+
+// Hurry lets the next attempt be made at once: it ends the wait under way, or the
+// one that begins within hurryWindow, as when a session turns out to be dead. It
+// is for events that make an attempt more likely to succeed than the last one was
+// (the machine woke, its network changed), starts no attempt beside another, and
+// may be called from any goroutine. It never blocks.
+func (s *Supervisor) Hurry() {
+	s.mu.Lock()
+	s.hurried = s.clock.Now()
+	s.mu.Unlock()
+	select {
+	case s.hurry <- struct{}{}:
+	default: // The loop has not looked yet.
+	}
+}
+
+// takeHurry reports whether a Hurry is good for the present wait, and uses it up.
+func (s *Supervisor) takeHurry() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := !s.hurried.IsZero() && s.clock.Since(s.hurried) <= hurryWindow
+	s.hurried = time.Time{}
+	return fresh
 }
 
 // Run makes attempts until ctx ends (nil), an error is final (that error) or
@@ -162,7 +194,7 @@ func (s *Supervisor) failed(registered bool, err error) int {
 
 // pause waits for the next attempt and reports false if ctx ended first.
 func (s *Supervisor) pause(ctx context.Context, registered bool, failures int, err error) bool {
-	wait := s.policy.wait(s.random())
+	wait := s.policy.wait(s.random(), notBefore(err))
 	s.setNextAttempt(s.clock.Now().Add(wait))
 
 	attrs := []any{"error", err, "next_attempt_in", wait.Round(time.Millisecond), "failed_attempts", failures}
@@ -177,13 +209,21 @@ func (s *Supervisor) pause(ctx context.Context, registered bool, failures int, e
 
 	timer := s.clock.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.Chan():
-		s.setNextAttempt(time.Time{})
-		return ctx.Err() == nil
+	for waiting := true; waiting; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.Chan():
+			waiting = false
+		case <-s.hurry:
+			if s.takeHurry() {
+				s.log.Info("trying again without waiting: the machine woke or its network changed")
+				waiting = false
+			}
+		}
 	}
+	s.setNextAttempt(time.Time{})
+	return ctx.Err() == nil
 }
 
 func (s *Supervisor) setNextAttempt(at time.Time) {
