@@ -62,6 +62,10 @@ type Begin struct {
 	IdleTimeout   time.Duration // longest silence after the response head; 0 = none
 	TotalTimeout  time.Duration // what is left for the exchange; 0 = no limit
 	RequestID     string
+	// Target and ContextWindow (tokens; 0 = not stated) are told of a normalized
+	// run only: other bodies name their target themselves.
+	Target        string
+	ContextWindow int
 }
 
 // MaxFrameBody is the most body bytes of one request frame.

@@ -33,7 +33,7 @@ func genWorkResponse(t *rapid.T) *runtimev1.WorkResponse {
 			ContentLength: rapid.Uint64().Draw(t, "length"), Headers: headers(t),
 			IdleTimeoutMs: rapid.Uint32().Draw(t, "idle"), RequestId: rapid.String().Draw(t, "id"),
 			TotalTimeoutMs: rapid.Uint32().Draw(t, "total"), ProviderRevision: rapid.Uint64().Draw(t, "revision"),
-			ContextWindowTokens: rapid.Uint64().Draw(t, "window"),
+			ContextWindowTokens: rapid.Uint64().Draw(t, "window"), Target: rapid.String().Draw(t, "target"),
 		}
 	}
 	return m
@@ -225,7 +225,7 @@ func FuzzDecode(f *testing.F) {
 	seed, _ := proto.Marshal(&runtimev1.WorkRequest{RequestNumber: 1, Body: []byte("b"), Failure: &runtimev1.Failure{Code: 2, Message: "m"}})
 	f.Add(seed)
 	f.Add([]byte{0x12, 0x02, 0x08, 0x01, 0x12, 0x00})
-	seed, _ = proto.Marshal(&runtimev1.WorkResponse{RequestNumber: 1, Begin: &runtimev1.RequestBegin{ProviderRevision: 300, ContextWindowTokens: 262144}})
+	seed, _ = proto.Marshal(&runtimev1.WorkResponse{RequestNumber: 1, Begin: &runtimev1.RequestBegin{ProviderRevision: 300, ContextWindowTokens: 262144, Target: "é"}})
 	f.Add(seed)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var request runtimev1.WorkRequest

@@ -42,7 +42,7 @@ func (r *Request) Next() {
 func sizeBegin(b *runtimev1.RequestBegin) int {
 	return sizeText(b.ProviderId) + sizeText(b.Path) + sizeUint(b.ContentLength) + sizeHeaders(b.Headers) +
 		sizeUint(uint64(b.IdleTimeoutMs)) + sizeText(b.RequestId) + sizeUint(uint64(b.TotalTimeoutMs)) +
-		sizeUint(b.ProviderRevision) + sizeUint(b.ContextWindowTokens)
+		sizeUint(b.ProviderRevision) + sizeUint(b.ContextWindowTokens) + sizeText(b.Target)
 }
 
 func (r *Request) append(dst []byte) []byte {
@@ -67,6 +67,7 @@ func (r *Request) append(dst []byte) []byte {
 		dst = appendUint(dst, 7, uint64(b.TotalTimeoutMs))
 		dst = appendUint(dst, 8, b.ProviderRevision)
 		dst = appendUint(dst, 9, b.ContextWindowTokens)
+		dst = appendText(dst, 10, b.Target)
 	}
 	if body > 0 {
 		dst = appendLen(dst, 3, body)
@@ -140,6 +141,8 @@ func decodeBegin(begin *runtimev1.RequestBegin, b []byte) error {
 			begin.ProviderRevision = f.value
 		case f.is(9, protowire.VarintType):
 			begin.ContextWindowTokens = f.value
+		case f.is(10, protowire.BytesType):
+			begin.Target, err = f.text()
 		}
 		if err != nil {
 			return err

@@ -31,6 +31,9 @@ func wireBegin(b *dispatch.Begin) *runtimev1.RequestBegin {
 		IdleTimeoutMs:  milliseconds(b.IdleTimeout),
 		RequestId:      b.RequestID,
 		TotalTimeoutMs: milliseconds(b.TotalTimeout),
+
+		ContextWindowTokens: uint64(max(b.ContextWindow, 0)),
+		Target:              b.Target,
 	}
 }
 

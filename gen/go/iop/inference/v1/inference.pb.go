@@ -5,6 +5,7 @@
 // source: iop/inference/v1/inference.proto
 
 // Package iop.inference.v1 is the typed inference API of an Edge.
+// docs/contracts/inference.md is the contract; this package is its shape.
 
 package inferencev1
 
@@ -175,17 +176,18 @@ var File_iop_inference_v1_inference_proto protoreflect.FileDescriptor
 
 const file_iop_inference_v1_inference_proto_rawDesc = "" +
 	"\n" +
-	" iop/inference/v1/inference.proto\x12\x10iop.inference.v1\x1a\x1bbuf/validate/validate.proto\"\x13\n" +
+	" iop/inference/v1/inference.proto\x12\x10iop.inference.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1aiop/inference/v1/run.proto\"\x13\n" +
 	"\x11ListModelsRequest\"E\n" +
 	"\x12ListModelsResponse\x12/\n" +
 	"\x06models\x18\x01 \x03(\v2\x17.iop.inference.v1.ModelR\x06models\"r\n" +
 	"\x05Model\x12\x17\n" +
 	"\x02id\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x02id\x122\n" +
 	"\x15context_window_tokens\x18\x02 \x01(\x04R\x13contextWindowTokens\x12\x1c\n" +
-	"\tavailable\x18\x03 \x01(\bR\tavailable2p\n" +
+	"\tavailable\x18\x03 \x01(\bR\tavailable2\xb6\x01\n" +
 	"\x10InferenceService\x12\\\n" +
 	"\n" +
-	"ListModels\x12#.iop.inference.v1.ListModelsRequest\x1a$.iop.inference.v1.ListModelsResponse\"\x03\x90\x02\x01B<Z:github.com/iop-dev/iop/gen/go/iop/inference/v1;inferencev1b\x06proto3"
+	"ListModels\x12#.iop.inference.v1.ListModelsRequest\x1a$.iop.inference.v1.ListModelsResponse\"\x03\x90\x02\x01\x12D\n" +
+	"\x03Run\x12\x1c.iop.inference.v1.RunRequest\x1a\x1d.iop.inference.v1.RunResponse0\x01B<Z:github.com/iop-dev/iop/gen/go/iop/inference/v1;inferencev1b\x06proto3"
 
 var (
 	file_iop_inference_v1_inference_proto_rawDescOnce sync.Once
@@ -204,13 +206,17 @@ var file_iop_inference_v1_inference_proto_goTypes = []any{
 	(*ListModelsRequest)(nil),  // 0: iop.inference.v1.ListModelsRequest
 	(*ListModelsResponse)(nil), // 1: iop.inference.v1.ListModelsResponse
 	(*Model)(nil),              // 2: iop.inference.v1.Model
+	(*RunRequest)(nil),         // 3: iop.inference.v1.RunRequest
+	(*RunResponse)(nil),        // 4: iop.inference.v1.RunResponse
 }
 var file_iop_inference_v1_inference_proto_depIdxs = []int32{
 	2, // 0: iop.inference.v1.ListModelsResponse.models:type_name -> iop.inference.v1.Model
 	0, // 1: iop.inference.v1.InferenceService.ListModels:input_type -> iop.inference.v1.ListModelsRequest
-	1, // 2: iop.inference.v1.InferenceService.ListModels:output_type -> iop.inference.v1.ListModelsResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
+	3, // 2: iop.inference.v1.InferenceService.Run:input_type -> iop.inference.v1.RunRequest
+	1, // 3: iop.inference.v1.InferenceService.ListModels:output_type -> iop.inference.v1.ListModelsResponse
+	4, // 4: iop.inference.v1.InferenceService.Run:output_type -> iop.inference.v1.RunResponse
+	3, // [3:5] is the sub-list for method output_type
+	1, // [1:3] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -221,6 +227,7 @@ func file_iop_inference_v1_inference_proto_init() {
 	if File_iop_inference_v1_inference_proto != nil {
 		return
 	}
+	file_iop_inference_v1_run_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

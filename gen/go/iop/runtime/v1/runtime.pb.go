@@ -1437,7 +1437,10 @@ type RequestBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Provider on this node.
 	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
-	// Path below the provider's root, of a fixed list ("/v1/chat/completions").
+	// Path below the provider's root, of a fixed list ("/v1/chat/completions"); or
+	// "/iop.inference.v1.InferenceService/Run": a normalized run, whose body is an
+	// iop.inference.v1.RunRequest and which the node puts into the provider's own
+	// terms.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// Exact length of the body in bytes.
 	ContentLength uint64 `protobuf:"varint,3,opt,name=content_length,json=contentLength,proto3" json:"content_length,omitempty"`
@@ -1454,8 +1457,11 @@ type RequestBegin struct {
 	ProviderRevision uint64 `protobuf:"varint,8,opt,name=provider_revision,json=providerRevision,proto3" json:"provider_revision,omitempty"`
 	// Longest single request of the model group, in tokens; 0 = not stated.
 	ContextWindowTokens uint64 `protobuf:"varint,9,opt,name=context_window_tokens,json=contextWindowTokens,proto3" json:"context_window_tokens,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// The provider's own name for the model, of a normalized run. Other bodies name
+	// it themselves.
+	Target        string `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RequestBegin) Reset() {
@@ -1549,6 +1555,13 @@ func (x *RequestBegin) GetContextWindowTokens() uint64 {
 		return x.ContextWindowTokens
 	}
 	return 0
+}
+
+func (x *RequestBegin) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
 }
 
 // Header is one header field.
@@ -1890,7 +1903,7 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\x0erequest_number\x18\x01 \x01(\x04R\rrequestNumber\x122\n" +
 	"\x05begin\x18\x02 \x01(\v2\x1c.iop.runtime.v1.RequestBeginR\x05begin\x12\x12\n" +
 	"\x04body\x18\x03 \x01(\fR\x04body\x12\x10\n" +
-	"\x03end\x18\x04 \x01(\bR\x03end\"\xee\x02\n" +
+	"\x03end\x18\x04 \x01(\bR\x03end\"\x86\x03\n" +
 	"\fRequestBegin\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12\x12\n" +
@@ -1902,7 +1915,9 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"request_id\x18\x06 \x01(\tR\trequestId\x12(\n" +
 	"\x10total_timeout_ms\x18\a \x01(\rR\x0etotalTimeoutMs\x12+\n" +
 	"\x11provider_revision\x18\b \x01(\x04R\x10providerRevision\x122\n" +
-	"\x15context_window_tokens\x18\t \x01(\x04R\x13contextWindowTokens\"2\n" +
+	"\x15context_window_tokens\x18\t \x01(\x04R\x13contextWindowTokens\x12\x16\n" +
+	"\x06target\x18\n" +
+	" \x01(\tR\x06target\"2\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xbf\x01\n" +

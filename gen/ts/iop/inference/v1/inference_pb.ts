@@ -3,17 +3,20 @@
 /* eslint-disable */
 
 // Package iop.inference.v1 is the typed inference API of an Edge.
+// docs/contracts/inference.md is the contract; this package is its shape.
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_buf_validate_validate } from "../../../buf/validate/validate_pb.js";
+import type { RunRequestSchema, RunResponseSchema } from "./run_pb.js";
+import { file_iop_inference_v1_run } from "./run_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file iop/inference/v1/inference.proto.
  */
 export const file_iop_inference_v1_inference: GenFile = /*@__PURE__*/
-  fileDesc("CiBpb3AvaW5mZXJlbmNlL3YxL2luZmVyZW5jZS5wcm90bxIQaW9wLmluZmVyZW5jZS52MSITChFMaXN0TW9kZWxzUmVxdWVzdCI9ChJMaXN0TW9kZWxzUmVzcG9uc2USJwoGbW9kZWxzGAEgAygLMhcuaW9wLmluZmVyZW5jZS52MS5Nb2RlbCJOCgVNb2RlbBITCgJpZBgBIAEoCUIHukgEcgIQARIdChVjb250ZXh0X3dpbmRvd190b2tlbnMYAiABKAQSEQoJYXZhaWxhYmxlGAMgASgIMnAKEEluZmVyZW5jZVNlcnZpY2USXAoKTGlzdE1vZGVscxIjLmlvcC5pbmZlcmVuY2UudjEuTGlzdE1vZGVsc1JlcXVlc3QaJC5pb3AuaW5mZXJlbmNlLnYxLkxpc3RNb2RlbHNSZXNwb25zZSIDkAIBQjxaOmdpdGh1Yi5jb20vaW9wLWRldi9pb3AvZ2VuL2dvL2lvcC9pbmZlcmVuY2UvdjE7aW5mZXJlbmNldjFiBnByb3RvMw", [file_buf_validate_validate]);
+  fileDesc("CiBpb3AvaW5mZXJlbmNlL3YxL2luZmVyZW5jZS5wcm90bxIQaW9wLmluZmVyZW5jZS52MSITChFMaXN0TW9kZWxzUmVxdWVzdCI9ChJMaXN0TW9kZWxzUmVzcG9uc2USJwoGbW9kZWxzGAEgAygLMhcuaW9wLmluZmVyZW5jZS52MS5Nb2RlbCJOCgVNb2RlbBITCgJpZBgBIAEoCUIHukgEcgIQARIdChVjb250ZXh0X3dpbmRvd190b2tlbnMYAiABKAQSEQoJYXZhaWxhYmxlGAMgASgIMrYBChBJbmZlcmVuY2VTZXJ2aWNlElwKCkxpc3RNb2RlbHMSIy5pb3AuaW5mZXJlbmNlLnYxLkxpc3RNb2RlbHNSZXF1ZXN0GiQuaW9wLmluZmVyZW5jZS52MS5MaXN0TW9kZWxzUmVzcG9uc2UiA5ACARJECgNSdW4SHC5pb3AuaW5mZXJlbmNlLnYxLlJ1blJlcXVlc3QaHS5pb3AuaW5mZXJlbmNlLnYxLlJ1blJlc3BvbnNlMAFCPFo6Z2l0aHViLmNvbS9pb3AtZGV2L2lvcC9nZW4vZ28vaW9wL2luZmVyZW5jZS92MTtpbmZlcmVuY2V2MWIGcHJvdG8z", [file_buf_validate_validate, file_iop_inference_v1_run]);
 
 /**
  * ListModelsRequest asks for the catalogue.
@@ -102,6 +105,20 @@ export const InferenceService: GenService<{
     methodKind: "unary";
     input: typeof ListModelsRequestSchema;
     output: typeof ListModelsResponseSchema;
+  },
+  /**
+   * Run answers one conversation as a stream of events, through the same
+   * admission as the OpenAI-compatible API. What ends before `started` is an RPC
+   * error alone; later, a `failed` event comes first and the same error ends the
+   * stream. Either carries a Failure among its details. A stream that ends
+   * without an error has ended with `completed`.
+   *
+   * @generated from rpc iop.inference.v1.InferenceService.Run
+   */
+  run: {
+    methodKind: "server_streaming";
+    input: typeof RunRequestSchema;
+    output: typeof RunResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_iop_inference_v1_inference, 0);

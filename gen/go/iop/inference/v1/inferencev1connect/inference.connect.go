@@ -3,6 +3,7 @@
 // Source: iop/inference/v1/inference.proto
 
 // Package iop.inference.v1 is the typed inference API of an Edge.
+// docs/contracts/inference.md is the contract; this package is its shape.
 package inferencev1connect
 
 import (
@@ -37,6 +38,8 @@ const (
 	// InferenceServiceListModelsProcedure is the fully-qualified name of the InferenceService's
 	// ListModels RPC.
 	InferenceServiceListModelsProcedure = "/iop.inference.v1.InferenceService/ListModels"
+	// InferenceServiceRunProcedure is the fully-qualified name of the InferenceService's Run RPC.
+	InferenceServiceRunProcedure = "/iop.inference.v1.InferenceService/Run"
 )
 
 // InferenceServiceClient is a client for the iop.inference.v1.InferenceService service.
@@ -44,6 +47,12 @@ type InferenceServiceClient interface {
 	// ListModels lists every model id a request may name, in the order of the
 	// configuration. A model stays listed while all its providers are offline.
 	ListModels(context.Context, *v1.ListModelsRequest) (*v1.ListModelsResponse, error)
+	// Run answers one conversation as a stream of events, through the same
+	// admission as the OpenAI-compatible API. What ends before `started` is an RPC
+	// error alone; later, a `failed` event comes first and the same error ends the
+	// stream. Either carries a Failure among its details. A stream that ends
+	// without an error has ended with `completed`.
+	Run(context.Context, *v1.RunRequest) (*connect.ServerStreamForClient[v1.RunResponse], error)
 }
 
 // NewInferenceServiceClient constructs a client for the iop.inference.v1.InferenceService service.
@@ -64,12 +73,19 @@ func NewInferenceServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		run: connect.NewClient[v1.RunRequest, v1.RunResponse](
+			httpClient,
+			baseURL+InferenceServiceRunProcedure,
+			connect.WithSchema(inferenceServiceMethods.ByName("Run")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // inferenceServiceClient implements InferenceServiceClient.
 type inferenceServiceClient struct {
 	listModels *connect.Client[v1.ListModelsRequest, v1.ListModelsResponse]
+	run        *connect.Client[v1.RunRequest, v1.RunResponse]
 }
 
 // ListModels calls iop.inference.v1.InferenceService.ListModels.
@@ -81,11 +97,22 @@ func (c *inferenceServiceClient) ListModels(ctx context.Context, req *v1.ListMod
 	return nil, err
 }
 
+// Run calls iop.inference.v1.InferenceService.Run.
+func (c *inferenceServiceClient) Run(ctx context.Context, req *v1.RunRequest) (*connect.ServerStreamForClient[v1.RunResponse], error) {
+	return c.run.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // InferenceServiceHandler is an implementation of the iop.inference.v1.InferenceService service.
 type InferenceServiceHandler interface {
 	// ListModels lists every model id a request may name, in the order of the
 	// configuration. A model stays listed while all its providers are offline.
 	ListModels(context.Context, *v1.ListModelsRequest) (*v1.ListModelsResponse, error)
+	// Run answers one conversation as a stream of events, through the same
+	// admission as the OpenAI-compatible API. What ends before `started` is an RPC
+	// error alone; later, a `failed` event comes first and the same error ends the
+	// stream. Either carries a Failure among its details. A stream that ends
+	// without an error has ended with `completed`.
+	Run(context.Context, *v1.RunRequest, *connect.ServerStream[v1.RunResponse]) error
 }
 
 // NewInferenceServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -102,10 +129,18 @@ func NewInferenceServiceHandler(svc InferenceServiceHandler, opts ...connect.Han
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	inferenceServiceRunHandler := connect.NewServerStreamHandlerSimple(
+		InferenceServiceRunProcedure,
+		svc.Run,
+		connect.WithSchema(inferenceServiceMethods.ByName("Run")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/iop.inference.v1.InferenceService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case InferenceServiceListModelsProcedure:
 			inferenceServiceListModelsHandler.ServeHTTP(w, r)
+		case InferenceServiceRunProcedure:
+			inferenceServiceRunHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -117,4 +152,8 @@ type UnimplementedInferenceServiceHandler struct{}
 
 func (UnimplementedInferenceServiceHandler) ListModels(context.Context, *v1.ListModelsRequest) (*v1.ListModelsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.inference.v1.InferenceService.ListModels is not implemented"))
+}
+
+func (UnimplementedInferenceServiceHandler) Run(context.Context, *v1.RunRequest, *connect.ServerStream[v1.RunResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("iop.inference.v1.InferenceService.Run is not implemented"))
 }
