@@ -6,21 +6,22 @@ import (
 	"sync"
 )
 
-// busy counts the requests inside a handler, so that a stop can wait for them.
-// Requests may go on coming while it waits: those that the handler refuses.
+// busy counts the requests inside the handlers it is put around, so that a stop
+// can wait for them. Requests may go on coming while it waits: those that the
+// handlers refuse.
 type busy struct {
-	http.Handler
-
 	mu      sync.Mutex
 	running int
 	idle    chan struct{} // closed once running is 0; nil until somebody waits
 }
 
-// ServeHTTP serves the request and counts it meanwhile.
-func (b *busy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	b.add(1)
-	defer b.add(-1)
-	b.Handler.ServeHTTP(w, r)
+// around returns h, whose requests are counted while they are inside.
+func (b *busy) around(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.add(1)
+		defer b.add(-1)
+		h.ServeHTTP(w, r)
+	})
 }
 
 func (b *busy) add(n int) {
@@ -33,8 +34,8 @@ func (b *busy) add(n int) {
 	}
 }
 
-// wait returns true once no request is inside, or false when ctx ends first. It
-// is called once, for a handler that has begun to refuse.
+// wait returns true once no request is inside, or false when ctx ends first. One
+// goroutine calls it, for handlers that have begun to refuse.
 func (b *busy) wait(ctx context.Context) bool {
 	b.mu.Lock()
 	if b.running == 0 {

@@ -19,13 +19,14 @@ func TestBusy_RequestsMayComeWhileItWaits(t *testing.T) {
 	const rounds = 200
 	for range rounds {
 		inside, finish := make(chan struct{}), make(chan struct{})
-		b := &busy{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var b busy
+		h := b.around(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/running" {
 				close(inside)
 				<-finish
 			}
-		})}
-		serve := func(path string) { b.ServeHTTP(nil, httptest.NewRequest(http.MethodGet, path, nil)) }
+		}))
+		serve := func(path string) { h.ServeHTTP(nil, httptest.NewRequest(http.MethodGet, path, nil)) }
 		var callers sync.WaitGroup
 		callers.Go(func() { serve("/running") })
 		<-inside
@@ -40,9 +41,10 @@ func TestBusy_RequestsMayComeWhileItWaits(t *testing.T) {
 
 func TestBusy_WaitEndsWithItsContext(t *testing.T) {
 	finish, inside := make(chan struct{}), make(chan struct{})
-	b := &busy{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(inside); <-finish })}
+	var b busy
+	h := b.around(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(inside); <-finish }))
 	var caller sync.WaitGroup
-	caller.Go(func() { b.ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/", nil)) })
+	caller.Go(func() { h.ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/", nil)) })
 	<-inside
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -51,9 +51,13 @@ type Edge struct {
 	keyring  *auth.Keyring
 	link     *nodelink.Service
 	surface  *openai.Handler
-	requests busy // around surface
+	requests busy // inside the surface and the typed API
 	bus      events.Bus
 	servers  []*server
+
+	// life is the parent of every request's context; cut ends it.
+	life context.Context
+	cut  context.CancelCauseFunc
 
 	current atomic.Pointer[config.Snapshot]
 
@@ -81,6 +85,7 @@ func New(o Options) (*Edge, error) {
 		broker: broker.New(o.Clock, snap.Admission), keyring: auth.NewKeyring(snap.Credentials),
 		revision: 1,
 	}
+	e.life, e.cut = context.WithCancelCause(context.Background())
 	e.current.Store(snap)
 	if err := e.build(snap); err != nil {
 		e.close()
@@ -107,7 +112,6 @@ func (e *Edge) build(snap *config.Snapshot) (err error) {
 		return err
 	}
 	e.surface = openai.New(dispatch.New(e.broker, e.link, e.clock, e.log), e.log, e.settings(snap))
-	e.requests.Handler = e.surface
 	e.servers, err = e.listen(cfg)
 	return err
 }
@@ -118,8 +122,8 @@ func (e *Edge) Addr() string { return e.servers[0].listener.Addr().String() }
 // Events is the bus of what has happened.
 func (e *Edge) Events() *events.Bus { return &e.bus }
 
-// Run serves until ctx ends, then stops in order: nothing new is admitted, nodes
-// are told, running requests have a grace, and everything is closed.
+// Run serves until ctx ends, then stops in order, within the configured grace and
+// closeLimit, or what [StopWithin] says.
 func (e *Edge) Run(ctx context.Context) error {
 	defer e.close()
 	failed := make(chan error, len(e.servers))
@@ -132,7 +136,7 @@ func (e *Edge) Run(ctx context.Context) error {
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
-		e.stop()
+		e.stop(ctx)
 	}
 	for _, s := range e.servers {
 		s.close()
@@ -141,25 +145,8 @@ func (e *Edge) Run(ctx context.Context) error {
 	return err
 }
 
-// stop ends an Edge's work in order.
-func (e *Edge) stop() {
-	stopGrace := time.Duration(e.snapshot().Config.GetEdge().GetStopGraceMs()) * time.Millisecond
-	e.log.Info("stopping: nothing new is admitted", "grace", stopGrace.String())
-	e.surface.Drain(stopGrace)
-	e.link.Drain(stopGrace)
-	// Waiting requests have no provider any more; running ones keep theirs.
-	cfg := e.snapshot().Admission
-	cfg.Groups = nil
-	e.broker.Reconfigure(cfg)
-
-	grace, cancel := context.WithTimeout(context.Background(), stopGrace)
-	defer cancel()
-	if !e.requests.wait(grace) {
-		e.log.Warn("requests were still running at the end of the grace", "in_flight", e.broker.Snapshot().InFlight)
-	}
-}
-
 func (e *Edge) close() {
+	e.cut(dispatch.ErrStopped)
 	for _, s := range e.servers {
 		s.close()
 	}

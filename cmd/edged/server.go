@@ -1,6 +1,7 @@
 package edged
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -98,7 +99,8 @@ func (e *Edge) open(p part, files *configv1.Tls, h http.Handler) (*server, error
 	s := &server{serves: p.name, http: &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		HTTP2: nodelink.ServerHTTP2Config(), Protocols: new(http.Protocols),
-		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+		ErrorLog:    slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return e.life },
 	}}
 	s.http.Protocols.SetHTTP1(true)
 	if files != nil {
@@ -121,12 +123,12 @@ func (e *Edge) open(p part, files *configv1.Tls, h http.Handler) (*server, error
 
 // mountAPI mounts what clients with an API key call.
 func (e *Edge) mountAPI(mux *routes) {
-	mux.rest = &e.requests
+	mux.rest = e.requests.around(e.surface)
 	path, h := inferencev1connect.NewInferenceServiceHandler(&inference.Service{Models: e.models}, handlerOptions()...)
-	mux.handle(path, allow(h, func(secret string) bool {
+	mux.handle(path, e.requests.around(allow(h, func(secret string) bool {
 		_, ok := e.keyring.APIKey(secret)
 		return ok || e.keyring.Open()
-	}))
+	})))
 }
 
 // mountNodes mounts the node link, which judges node tokens itself.

@@ -15,6 +15,10 @@ import (
 	"github.com/iop-dev/iop/edge/broker"
 )
 
+// ErrStopped is the cause with which a process ends the contexts of requests that
+// it can no longer wait for, because it stops.
+var ErrStopped = errors.New("dispatch: the Edge stops")
+
 // errTotalTimeout is the cause of a context that Request.TotalTimeout ended.
 var errTotalTimeout = errors.New("dispatch: total timeout")
 
@@ -29,8 +33,10 @@ type Request struct {
 	Header          []Header // already on the allow-list
 	Body            []byte   // complete; not changed while Do runs
 	// ModelStart and ModelEnd bound the model's value in Body, quotes included;
-	// the served target is put in its place.
+	// the served target is put in its place. Both are 0 for a normalized run: its
+	// target travels in Begin.
 	ModelStart, ModelEnd int
+	ContextWindow        int           // tokens of one request to the group; 0 = not stated
 	IdleTimeout          time.Duration // longest silence after the response head; 0 = none
 	TotalTimeout         time.Duration // longest exchange, waiting included; 0 = none
 }
@@ -83,7 +89,7 @@ func New(b *broker.Broker, link Link, clock clockwork.Clock, log *slog.Logger) *
 // Do carries one request to its end and returns when its slot has been given
 // back. A nil error means that the whole answer has reached the sink. Otherwise
 // the error is one of broker.Acquire's, a *FailedError, or the cause of ctx's
-// end.
+// end. ErrStopped is returned only for a request that has reached no provider.
 func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
 	var deadline time.Time
 	if r.TotalTimeout > 0 {
@@ -98,12 +104,15 @@ func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
 		x = &exchange{Dispatcher: d, request: r, deadline: deadline, sink: s, lease: lease}
 		err = x.run(ctx)
 	}
-	if errors.Is(err, errTotalTimeout) {
+	switch {
+	case errors.Is(err, errTotalTimeout):
 		failed := &FailedError{Code: ProviderTimeout, Message: "openai.timeout_sec is over"}
 		if x != nil {
 			failed.Started, failed.HandedOff, failed.Grant = x.started, x.handedOff, x.grant
 		}
 		err = failed
+	case errors.Is(err, ErrStopped) && x != nil && x.handedOff:
+		err = x.failed(ProviderDisconnected, "the Edge stopped before the answer's end")
 	}
 	d.record(ctx, r, x, err)
 	return err
@@ -279,12 +288,19 @@ func (x *exchange) send(stream Stream) error {
 	if err != nil {
 		return err
 	}
+	normalized := r.ModelEnd == 0
+	if normalized {
+		target = nil
+	}
 	parts := [][]byte{r.Body[:r.ModelStart], target, r.Body[r.ModelEnd:]}
 	left := r.ModelStart + len(target) + len(r.Body) - r.ModelEnd
 	frame := RequestFrame{Begin: &Begin{
 		Provider: x.grant.Provider, Path: r.Path, ContentLength: left, Header: r.Header,
 		IdleTimeout: r.IdleTimeout, RequestID: r.ID,
 	}}
+	if normalized {
+		frame.Begin.Target, frame.Begin.ContextWindow = x.grant.Target, r.ContextWindow
+	}
 	if !x.deadline.IsZero() {
 		frame.Begin.TotalTimeout = max(x.deadline.Sub(x.clock.Now()), time.Millisecond)
 	}

@@ -65,6 +65,8 @@ func ending(ctx context.Context, err error) (outcome, reason, detail string) {
 		return "unavailable", none.Reason.String(), ""
 	case errors.Is(err, broker.ErrUnknownGroup):
 		return "unknown_model", "", ""
+	case errors.Is(err, ErrStopped):
+		return "draining", "", ""
 	case ctx.Err() != nil:
 		return "cancelled", "", ""
 	default:

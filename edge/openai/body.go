@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/iop-dev/iop/edge/dispatch"
 )
 
 const (
@@ -23,7 +26,8 @@ const (
 // errClientGone is returned when the client ended its connection before its body was complete.
 var errClientGone = errors.New("openai: the client is gone")
 
-// readBody reads the whole body, to EOF: net/http notices the end of an HTTP/1 connection only from then on. The error is a *problem or errClientGone.
+// readBody reads the whole body, to EOF: net/http notices the end of an HTTP/1 connection only from then on. The error is a *problem,
+// errClientGone, or dispatch.ErrStopped when the Edge stops meanwhile.
 func readBody(w http.ResponseWriter, r *http.Request, s *active) ([]byte, error) {
 	if p := checkBodyHeaders(r); p != nil {
 		return nil, p
@@ -31,8 +35,16 @@ func readBody(w http.ResponseWriter, r *http.Request, s *active) ([]byte, error)
 	if r.ContentLength > s.BodyLimit {
 		return nil, tooLarge(s.BodyLimit)
 	}
-	watch := watchProgress(http.NewResponseController(w), s.BodyTimeout)
+	rc := http.NewResponseController(w)
+	watch := watchProgress(rc, s.BodyTimeout)
 	defer watch.stop()
+	stopped := func() bool { return errors.Is(context.Cause(r.Context()), dispatch.ErrStopped) }
+	var forget func() bool // set once the body is seen to come in pieces
+	defer func() {
+		if forget != nil {
+			forget()
+		}
+	}()
 	// One byte more than announced, so that the read that finds EOF needs no room.
 	size := min(max(r.ContentLength, 511)+1, firstBuffer, s.BodyLimit+1)
 	body := make([]byte, 0, size)
@@ -51,6 +63,11 @@ func readBody(w http.ResponseWriter, r *http.Request, s *active) ([]byte, error)
 		case err == io.EOF:
 			return body, nil
 		case err == nil:
+			if forget == nil {
+				forget = context.AfterFunc(r.Context(), func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) })
+			}
+		case stopped():
+			return nil, dispatch.ErrStopped
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, &problem{status: http.StatusRequestTimeout, code: "request_timeout", kind: invalidRequest, hangUp: true,
 				message: fmt.Sprintf("The request body came too slowly: less than %d bytes in %s.", bodyProgress, s.BodyTimeout)}

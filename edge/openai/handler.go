@@ -158,8 +158,12 @@ func (h *Handler) draining() *problem {
 	if until == 0 {
 		return nil
 	}
+	return drainingProblem(time.Until(time.Unix(0, until)))
+}
+
+func drainingProblem(left time.Duration) *problem {
 	return &problem{status: http.StatusServiceUnavailable, code: "draining", kind: serverError, hangUp: true,
-		retryAfter: seconds(time.Until(time.Unix(0, until))), message: "The server is shutting down. Retry later."}
+		retryAfter: seconds(left), message: "The server is shutting down. Retry later."}
 }
 
 // prepare reads the request and turns it into dispatch's terms.
@@ -169,6 +173,8 @@ func prepare(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key
 	switch {
 	case errors.As(err, &p):
 		return nil, p
+	case errors.Is(err, dispatch.ErrStopped):
+		return nil, drainingProblem(0)
 	case err != nil:
 		panic(http.ErrAbortHandler)
 	}
@@ -201,6 +207,9 @@ func prepare(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key
 func (h *Handler) failed(ctx context.Context, y *relay, s *active, id string, err error) *problem {
 	var failure *dispatch.FailedError
 	isFailure := errors.As(err, &failure)
+	if errors.Is(err, dispatch.ErrStopped) {
+		return drainingProblem(0)
+	}
 	if !isFailure && (y.gone || ctx.Err() != nil) {
 		panic(http.ErrAbortHandler) // nobody reads it; a plain return would send an empty 200
 	}
@@ -212,6 +221,9 @@ func (h *Handler) failed(ctx context.Context, y *relay, s *active, id string, er
 	p, known := problemOf(err, s.ReconnectInterval)
 	if !known {
 		h.log.Error("request failed by an unforeseen error", "request_id", id, "error", err)
+	}
+	if isFailure && errors.Is(context.Cause(ctx), dispatch.ErrStopped) {
+		p.message = "The server was shut down before the answer was complete."
 	}
 	if y.begun {
 		y.failed(p)
