@@ -1,0 +1,154 @@
+//go:build !windows
+
+package link
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// patience bounds every wait of the rig; it never paces one.
+const patience = 30 * time.Second
+
+// Entry is one line of a process's log.
+type Entry struct {
+	Time    time.Time `json:"time"`
+	Message string    `json:"msg"`
+	Address string    `json:"address"`
+}
+
+// Process is one iop process.
+type Process struct {
+	cmd  *exec.Cmd
+	name string
+	done chan struct{} // closed when it has ended
+
+	mu    sync.Mutex
+	lines []string
+	more  chan struct{} // closed and replaced at each line
+}
+
+// startProcess starts iop with arguments and more environment.
+func startProcess(binary, name string, env []string, args ...string) (*Process, error) {
+	p := &Process{name: name, done: make(chan struct{}), more: make(chan struct{})}
+	p.cmd = exec.Command(binary, append(args, "--log-format", "json")...)
+	p.cmd.Env = append(os.Environ(), env...)
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		defer close(p.done)
+		scan := bufio.NewScanner(stderr)
+		scan.Buffer(nil, 1<<20)
+		for scan.Scan() {
+			p.mu.Lock()
+			p.lines = append(p.lines, scan.Text())
+			close(p.more)
+			p.more = make(chan struct{})
+			p.mu.Unlock()
+		}
+		_ = p.cmd.Wait()
+	}()
+	return p, nil
+}
+
+// Kill ends the process as a power cut would, and waits for its end.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Signal sends the process a signal.
+func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
+
+// Log is all that the process has logged.
+func (p *Process) Log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n")
+}
+
+// Count is how often the log has a message.
+func (p *Process) Count(message string) int { return len(p.entries(message)) }
+
+func (p *Process) entries(message string) (found []Entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, line := range p.lines {
+		var e Entry
+		if json.Unmarshal([]byte(line), &e) == nil && e.Message == message {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// Await waits until the log has a message for the nth time, and returns it.
+func (p *Process) Await(message string, nth int) (Entry, error) {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		p.mu.Lock()
+		more := p.more
+		p.mu.Unlock()
+		if found := p.entries(message); len(found) >= nth {
+			return found[nth-1], nil
+		}
+		select {
+		case <-more:
+		case <-p.done:
+			return Entry{}, fmt.Errorf("%s ended before it said %q:\n%s", p.name, message, p.Log())
+		case <-limit.C:
+			return Entry{}, fmt.Errorf("%s never said %q for the %dth time:\n%s", p.name, message, nth, p.Log())
+		}
+	}
+}
+
+// Resident is the process's resident memory in bytes.
+func (p *Process) Resident() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("resident memory is read from /proc: %w", err)
+	}
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte("VmRSS:")); ok {
+			var kib int64
+			_, err := fmt.Sscan(string(rest), &kib)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("%s: no VmRSS in its status", p.name)
+}
+
+// CPU is the processor time that the process has used.
+func (p *Process) CPU() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("processor time is read from /proc: %w", err)
+	}
+	// Behind the command's name, which may hold anything; utime and stime are the
+	// 14th and 15th field of all, in ticks of 10 ms (proc(5), USER_HZ).
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("%s: its stat cannot be read", p.name)
+	}
+	var user, system int64
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		return 0, err
+	}
+	const tick = 10 * time.Millisecond
+	return time.Duration(user+system) * tick, nil
+}

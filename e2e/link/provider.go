@@ -1,0 +1,110 @@
+//go:build !windows
+
+package link
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"time"
+)
+
+// What a Provider does with a request, by its served target.
+const (
+	Once    = "once"    // a whole answer at once
+	Hold    = "hold"    // one event, then nothing until the client leaves
+	Endless = "endless" // events without end, as fast as they are taken
+	Paced   = "paced"   // Tokens events, one each Pace
+)
+
+// Provider is an OpenAI-compatible server under the rig's control.
+type Provider struct {
+	*httptest.Server
+	// Arrivals is when requests came; ten thousand are kept.
+	Arrivals chan time.Time
+	Tokens   int
+	Pace     time.Duration
+
+	running atomic.Int64
+	sent    atomic.Int64 // bytes of Endless
+}
+
+// NewProvider starts a provider.
+func NewProvider() *Provider {
+	p := &Provider{Arrivals: make(chan time.Time, 10_000)}
+	p.Server = httptest.NewServer(http.HandlerFunc(p.serve))
+	return p
+}
+
+// Running is how many requests are under way.
+func (p *Provider) Running() int64 { return p.running.Load() }
+
+// Sent is how many bytes Endless answers have taken.
+func (p *Provider) Sent() int64 { return p.sent.Load() }
+
+func (p *Provider) serve(w http.ResponseWriter, r *http.Request) {
+	select {
+	case p.Arrivals <- time.Now():
+	default:
+	}
+	p.running.Add(1)
+	defer p.running.Add(-1)
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	var request struct{ Model string }
+	if err := json.Unmarshal(body, &request); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if request.Model == Once {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"id":"c","object":"chat.completion","model":%q,"choices":[{"index":0,"message":{"role":"assistant","content":"here"},"finish_reason":"stop"}]}`, Once)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	p.stream(w, r, request.Model)
+}
+
+func (p *Provider) stream(w http.ResponseWriter, r *http.Request, target string) {
+	flush := http.NewResponseController(w).Flush
+	event := []byte(fmt.Sprintf(`data: {"id":"c","object":"chat.completion.chunk","model":%q,"choices":[{"index":0,"delta":{"content":"token"}}]}`+"\n\n", target))
+	if target == Endless {
+		event = bytes.Repeat(event, 100) // fills the buffers on its way the sooner
+	}
+	write := func() bool {
+		n, err := w.Write(event)
+		p.sent.Add(int64(n))
+		return err == nil && flush() == nil
+	}
+	switch target {
+	case Endless:
+		for write() {
+		}
+		return
+	case Paced:
+		tick := time.NewTicker(p.Pace)
+		defer tick.Stop()
+		for range p.Tokens {
+			select {
+			case <-tick.C:
+			case <-r.Context().Done():
+				return
+			}
+			if !write() {
+				return
+			}
+		}
+		fmt.Fprint(w, "data: [DONE]\n\n")
+		return
+	default:
+		if write() {
+			<-r.Context().Done()
+		}
+	}
+}
