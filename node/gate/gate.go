@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/jonboulle/clockwork"
 )
@@ -22,75 +21,51 @@ type Gate struct {
 	mu       sync.Mutex
 	capacity int
 	inUse    int
-	waiting  list.List // of *waiter, oldest first
-}
-
-// waiter is one Acquire that found the gate full.
-type waiter struct {
-	// admitted is closed, once, by whoever gives the waiter its place.
-	admitted chan struct{}
+	held     map[Owner]int // slots in use, by owner; never 0
+	waiting  list.List     // of *waiter, oldest first
 }
 
 // New returns a gate for capacity executions at once; a negative capacity is 0,
 // which lets none through.
 func New(capacity int, clock clockwork.Clock) *Gate {
-	return &Gate{clock: clock, capacity: max(capacity, 0)}
+	return &Gate{clock: clock, capacity: max(capacity, 0), held: make(map[Owner]int)}
 }
 
-// Acquire takes a place, waiting at most wait for one; wait ≤ 0 never waits.
-// Callers are served first come, first served, and a caller that arrives while
-// others wait never overtakes them. The caller must Release the slot.
+// Acquire takes a slot, or waits for one as long as the claim says. Callers are
+// served first come, first served, and a caller that arrives while others wait
+// never overtakes them. The caller must Release the slot.
 //
-// It returns ErrBusy when wait is over and ctx.Err() when ctx ended first; no
-// place is held then.
-func (g *Gate) Acquire(ctx context.Context, wait time.Duration) (*Slot, error) {
+// It returns ErrBusy when the claim's wait is over and ctx.Err() when ctx ended
+// first; no slot is held then.
+func (g *Gate) Acquire(ctx context.Context, c Claim) (*Slot, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
 	if g.inUse < g.capacity && g.waiting.Len() == 0 {
-		g.inUse++
+		slot := g.takeLocked(c.Owner)
 		g.mu.Unlock()
-		return &Slot{gate: g}, nil
+		return slot, nil
 	}
-	if wait <= 0 {
+	if c.Patience <= 0 && !g.foreignLocked(c.Owner) {
 		g.mu.Unlock()
 		return nil, ErrBusy
 	}
-	w := &waiter{admitted: make(chan struct{})}
-	place := g.waiting.PushBack(w)
+	w := g.queueLocked(c)
 	g.mu.Unlock()
 
-	timer := g.clock.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-w.admitted:
-		return &Slot{gate: g}, nil
-	case <-timer.Chan():
-		if g.leave(w, place) {
-			return nil, ErrBusy
-		}
-		// The place came in the same instant: it is taken rather than wasted.
-		return &Slot{gate: g}, nil
+	case <-w.decided:
 	case <-ctx.Done():
-		if !g.leave(w, place) {
-			(&Slot{gate: g}).Release()
+		if slot := g.withdraw(w); slot != nil {
+			slot.Release()
 		}
 		return nil, ctx.Err()
 	}
-}
-
-// leave takes a waiter out of the queue; false if it has a place already.
-func (g *Gate) leave(w *waiter, place *list.Element) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	select {
-	case <-w.admitted:
-		return false
-	default:
-		g.waiting.Remove(place)
-		return true
+	if w.slot == nil {
+		return nil, ErrBusy
 	}
+	return w.slot, nil
 }
 
 // Resize sets the capacity; a negative one is 0. Growth lets waiters in at once.
@@ -100,17 +75,29 @@ func (g *Gate) Resize(capacity int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.capacity = max(capacity, 0)
-	g.admitLocked()
+	g.reviewLocked()
 }
 
-// admitLocked gives free places to the longest waiting.
-func (g *Gate) admitLocked() {
-	for g.inUse < g.capacity && g.waiting.Len() > 0 {
-		w := g.waiting.Remove(g.waiting.Front()).(*waiter)
-		g.inUse++
-		close(w.admitted)
-	}
+// takeLocked counts one more execution.
+func (g *Gate) takeLocked(o Owner) *Slot {
+	g.inUse++
+	g.held[o]++
+	return &Slot{gate: g, owner: o}
 }
+
+// give takes the execution of a slot off the count.
+func (g *Gate) give(o Owner) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inUse--
+	if g.held[o]--; g.held[o] == 0 {
+		delete(g.held, o)
+	}
+	g.reviewLocked()
+}
+
+// foreignLocked tells whether anyone but o holds a slot.
+func (g *Gate) foreignLocked(o Owner) bool { return g.inUse != g.held[o] }
 
 // Capacity is the number of executions the gate lets through at once.
 func (g *Gate) Capacity() int {
@@ -136,17 +123,13 @@ func (g *Gate) Waiting() int {
 
 // Slot is one place in a gate.
 type Slot struct {
-	gate *Gate
-	once sync.Once
+	gate  *Gate
+	owner Owner
+	once  sync.Once
 }
 
 // Release gives the place back and lets the longest waiting caller in. Every
 // call but the first does nothing.
 func (s *Slot) Release() {
-	s.once.Do(func() {
-		s.gate.mu.Lock()
-		defer s.gate.mu.Unlock()
-		s.gate.inUse--
-		s.gate.admitLocked()
-	})
+	s.once.Do(func() { s.gate.give(s.owner) })
 }

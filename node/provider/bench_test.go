@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/jonboulle/clockwork"
-
-	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 )
 
 // discard is a Writer that nobody waits for.
@@ -28,7 +26,7 @@ func BenchmarkRun(b *testing.B) {
 	defer stub.Close()
 	b.Run("exchange", func(b *testing.B) {
 		s := NewSet(Config{Clock: clockwork.NewRealClock(), Log: quiet()})
-		s.Apply([]*runtimev1.Provider{described("vllm", stub.URL)})
+		s.Apply(list(described("vllm", stub.URL)))
 		defer s.Close(b.Context())
 		request := begin(body)
 		request.IdleTimeoutMs = 600_000

@@ -55,14 +55,19 @@ func parseBaseURL(raw string) (*url.URL, error) {
 func endpoints(root *url.URL) map[string]*url.URL {
 	all := make(map[string]*url.URL, len(paths))
 	for _, path := range paths {
-		u := *root
-		u.Path += path
-		if u.RawPath != "" {
-			u.RawPath += path
-		}
-		all[path] = &u
+		all[path] = below(root, path)
 	}
 	return all
+}
+
+// below is the URL of path below root.
+func below(root *url.URL, path string) *url.URL {
+	u := *root
+	u.Path += path
+	if u.RawPath != "" {
+		u.RawPath += path
+	}
+	return &u
 }
 
 // physical names the server behind a root, whatever its spelling, so that one

@@ -16,6 +16,7 @@ import (
 
 	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 	"github.com/iop-dev/iop/node/gate"
+	"github.com/iop-dev/iop/node/normalize"
 )
 
 // staleConns is how many dead pooled connections one request may come upon
@@ -23,7 +24,7 @@ import (
 const staleConns = 16
 
 // exchange is one request from its hand-off to its end. run and what it calls
-// belong to the goroutine in Set.Run; stop, cut and the limits come from anywhere.
+// belong to the goroutine in Set.Run; stop, giveUp and the limits come from anywhere.
 type exchange struct {
 	config   Config
 	begin    *runtimev1.RequestBegin
@@ -32,6 +33,7 @@ type exchange struct {
 	started  time.Time
 	instance *instance
 	gate     *gate.Gate
+	owner    gate.Owner
 	settings *settings
 
 	// buffer holds the bytes of the frame that is written at the moment.
@@ -80,6 +82,12 @@ func (x *exchange) execute(ctx context.Context) (*Frame, error) {
 		return failed(neverOpened, "the request body has %d bytes instead of %d", len(x.body), x.begin.GetContentLength()), nil
 	}
 	target := x.instance.endpoints[x.begin.GetPath()]
+	if x.begin.GetPath() == normalize.Path {
+		if err := x.normalize(); err != nil {
+			return failed(neverOpened, "provider %s cannot be asked for this run: %v", x.instance.id, err), nil
+		}
+		target = x.instance.run
+	}
 	if target == nil {
 		return failed(neverOpened, "path %q is not one that providers are asked for", x.begin.GetPath()), nil
 	}
@@ -101,19 +109,23 @@ func (x *exchange) execute(ctx context.Context) (*Frame, error) {
 	return x.relay(resp)
 }
 
-// enterGate waits for a slot: gate_wait_ms, or less if a limit of the request is
-// over before.
+// enterGate waits for a slot: gate_wait_ms, which counts while nothing but the
+// provider's own requests of this account keep it full, and in any case no longer
+// than the limits of the request.
 func (x *exchange) enterGate(ctx context.Context) *Frame {
-	wait := x.settings.gateWait
+	claim := gate.Claim{Owner: x.owner, Patience: x.settings.gateWait}
 	for _, limit := range []time.Duration{x.settings.requestTimeout, milliseconds(x.begin.GetTotalTimeoutMs())} {
-		if limit > 0 {
-			wait = min(wait, limit)
+		if limit > 0 && (claim.Limit == 0 || limit < claim.Limit) {
+			claim.Limit = limit
 		}
+	}
+	if claim.Limit > 0 {
+		claim.Limit = max(claim.Limit-x.config.Clock.Since(x.started), 1)
 	}
 	ctx, abort := context.WithCancel(ctx)
 	defer abort()
 	x.mayAbort(abort)
-	slot, err := x.gate.Acquire(ctx, wait)
+	slot, err := x.gate.Acquire(ctx, claim)
 	switch {
 	case errors.Is(err, gate.ErrBusy):
 		return failed(busy, "provider %s already runs as many requests as it may (%d)", x.instance.id, x.gate.Capacity())
@@ -126,7 +138,7 @@ func (x *exchange) enterGate(ctx context.Context) *Frame {
 	return nil
 }
 
-// mayAbort hands stop and cut the way to interrupt the present wait.
+// mayAbort hands stop and giveUp the way to interrupt the present wait.
 func (x *exchange) mayAbort(abort context.CancelFunc) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 
 	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 	"github.com/iop-dev/iop/node/gate"
+	"github.com/iop-dev/iop/node/normalize"
 	"github.com/iop-dev/iop/node/provider/simulator"
 )
 
@@ -89,6 +90,9 @@ type instance struct {
 	// server names the physical server, for the gate.
 	server    string
 	endpoints map[string]*url.URL
+	// form and run are how and where it is asked for a normalized run.
+	form      *normalize.Form
+	run       *url.URL
 	transport *http.Transport
 	// stopServer ends a simulator.
 	stopServer func()
@@ -131,7 +135,8 @@ func newInstance(config Config, described *runtimev1.Provider) *instance {
 		}
 	}
 	dial := &net.Dialer{Timeout: dialTimeout, FallbackDelay: fallbackDelay}
-	p.server, p.endpoints = physical(root), endpoints(root)
+	p.server = physical(root)
+	p.reach(root)
 	p.transport.DialContext = dialer(dial.DialContext)
 	return p
 }
@@ -141,9 +146,15 @@ func newInstance(config Config, described *runtimev1.Provider) *instance {
 func (p *instance) serveSimulator(config Config) {
 	server := simulator.Serve(simulator.New(p.simulator, config.Clock))
 	p.server = simulatorType + ":" + p.id
-	p.endpoints = endpoints(&url.URL{Scheme: "http", Host: "simulator.iop.invalid"})
+	p.reach(&url.URL{Scheme: "http", Host: "simulator.iop.invalid"})
 	p.transport.DialContext = dialer(server.Dial)
 	p.stopServer = server.Close
+}
+
+// reach makes root the server's root.
+func (p *instance) reach(root *url.URL) {
+	p.form = normalize.FormOf(p.kind)
+	p.endpoints, p.run = endpoints(root), below(root, p.form.Path)
 }
 
 // newTransport is an HTTP/1.1 transport that does nothing of its own accord: no

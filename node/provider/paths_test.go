@@ -19,8 +19,6 @@ import (
 	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 )
 
 // gauge counts what runs at once, and its peak.
@@ -130,7 +128,7 @@ func TestCase_B07_EveryPathReturnsTheSlotOnce(t *testing.T) {
 			default:
 				next := described([]string{"vllm", "openai", "llamacpp"}[i/50%3], url)
 				next.Capacity, next.GateWaitMs = capacity, 20_000
-				s.Apply([]*runtimev1.Provider{next})
+				s.Apply(list(next))
 				runtime.Gosched()
 			}
 		}

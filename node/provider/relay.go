@@ -240,12 +240,14 @@ func (x *exchange) isSevered() bool {
 	return x.severed
 }
 
-// spendConn keeps the exchange's connection from being used again.
+// spendConn keeps the exchange's connection, if it has one, from being used again.
 func (x *exchange) spendConn() {
 	x.mu.Lock()
 	c := x.conn
 	x.mu.Unlock()
-	c.spend(x)
+	if c != nil {
+		c.spend(x)
+	}
 }
 
 // dropConn closes the exchange's connection.

@@ -95,7 +95,7 @@ func TestCase_I07_OnlyAllowedHeadersReachTheProvider(t *testing.T) {
 	var host string
 	stub := serve(t, func(w http.ResponseWriter, r *http.Request) { got, host = r.Header.Clone(), r.Host })
 	s := NewSet(Config{Clock: clockwork.NewRealClock(), Log: quiet(), Credential: func(id string) string { return "key-of-" + id }})
-	s.Apply([]*runtimev1.Provider{described("ollama", stub.URL)})
+	s.Apply(list(described("ollama", stub.URL)))
 	defer closeSet(t, s)
 	b := begin("{}")
 	for name, value := range map[string]string{

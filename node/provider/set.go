@@ -43,8 +43,11 @@ type Set struct {
 	// or changes its id, still counts its orphans.
 	gates   map[string]*gate.Gate
 	running map[*exchange]struct{}
-	applied chan struct{} // closed, and replaced, when the list of providers changes
-	closed  bool
+	// account is the count, of whoever sends the requests, that new ones appear
+	// in, and revision that of the list in force.
+	account, revision uint64
+	applied           chan struct{} // closed, and replaced, when the list of providers changes
+	closed            bool
 	// idle is closed when the set is closed and the last exchange has ended.
 	idle chan struct{}
 }
@@ -61,13 +64,22 @@ func NewSet(config Config) *Set {
 	}
 }
 
-// Apply makes providers the node's providers: the whole list, as the Edge pushed
-// it. A provider of the same id, type and base URL stays, with its connections
-// and its gate resized; requests of one that changed or went run to their end on
-// the old one. A provider that cannot be used (endpoint not allowed, unknown
-// type, malformed URL) is kept as such: requests for it fail with
+// Apply makes a list the node's providers: the whole list, as it was pushed. A
+// provider of the same id, type and base URL stays, with its connections and its
+// gate resized; requests of one that changed or went run to their end on the old
+// one. A provider that cannot be used (endpoint not allowed, unknown type,
+// malformed URL) is kept as such: requests for it fail with
 // FAILURE_CODE_NEVER_OPENED and the reason.
-func (s *Set) Apply(providers []*runtimev1.Provider) {
+func (s *Set) Apply(list *runtimev1.ProviderSet) { s.apply(list, false) }
+
+// ApplyAnew is Apply for a caller that counts from zero: what runs so far is in
+// no count of its any more, so that requests from now on wait it out at the gate
+// (S14), and revisions begin again. Call it when the contexts of all requests
+// before have ended.
+func (s *Set) ApplyAnew(list *runtimev1.ProviderSet) { s.apply(list, true) }
+
+func (s *Set) apply(list *runtimev1.ProviderSet, anew bool) {
+	providers := list.GetProviders()
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	s.mu.Lock()
@@ -100,14 +112,14 @@ func (s *Set) Apply(providers []*runtimev1.Provider) {
 		}
 		next[id] = current
 	}
-	for _, p := range s.replace(next, providers) {
+	for _, p := range s.replace(next, list, anew) {
 		p.close()
 	}
 }
 
 // replace makes next the instances, with their live settings and gates. It
 // returns those that are in no more use.
-func (s *Set) replace(next map[string]*instance, providers []*runtimev1.Provider) (unused []*instance) {
+func (s *Set) replace(next map[string]*instance, list *runtimev1.ProviderSet, anew bool) (unused []*instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -126,11 +138,14 @@ func (s *Set) replace(next map[string]*instance, providers []*runtimev1.Provider
 			}
 		}
 	}
-	s.instances = next
+	s.instances, s.revision = next, list.GetRevision()
+	if anew {
+		s.account++
+	}
 	close(s.applied)
 	s.applied = make(chan struct{})
 	wanted := make(map[string]bool, len(next))
-	for _, p := range providers {
+	for _, p := range list.GetProviders() {
 		current := next[p.GetId()]
 		if current.unusable != "" || wanted[current.server] {
 			continue
@@ -170,46 +185,54 @@ func (s *Set) Run(ctx context.Context, begin *runtimev1.RequestBegin, body []byt
 	return x.run(ctx)
 }
 
-// listPatience is how long a request waits for the list that names its provider:
-// the two travel on different streams, and the request may be the faster one.
+// listPatience is how long a request waits for the list that its provider was
+// chosen by: the two travel on different streams, and the request may be the
+// faster one. What the list lacks after that, it lacks.
 const listPatience = 2 * time.Second
 
-// find enters the exchange, waiting for its provider to be named.
+// find enters the exchange, once the list it was chosen by is here.
 func (s *Set) find(ctx context.Context, x *exchange) *runtimev1.Failure {
-	refusal, applied := s.enter(x)
+	refusal, applied := s.enter(x, true)
 	if applied == nil {
 		return refusal
 	}
 	patience := s.config.Clock.NewTimer(listPatience)
 	defer patience.Stop()
-	for applied != nil {
+	for {
 		select {
 		case <-applied:
-			refusal, applied = s.enter(x)
+			if refusal, applied = s.enter(x, true); applied == nil {
+				return refusal
+			}
+			continue
 		case <-patience.Chan():
-			return refusal
 		case <-ctx.Done():
-			return refusal
 		}
+		refusal, _ = s.enter(x, false)
+		return refusal
 	}
-	return refusal
 }
 
-// enter finds the instance of an exchange and counts it as running. Where the
-// node has no such provider, applied is closed when its list changes.
-func (s *Set) enter(x *exchange) (refusal *runtimev1.Failure, applied <-chan struct{}) {
+// enter finds the instance of an exchange and counts it as running. If it may
+// wait and the list in force has no such provider, or is older than the one the
+// request names, enter does nothing and returns what is closed when the list
+// changes.
+func (s *Set) enter(x *exchange, mayWait bool) (refusal *runtimev1.Failure, applied <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.instances[x.begin.GetProviderId()]
 	switch {
 	case s.closed:
 		return failure(neverOpened, "the node is stopping"), nil
+	case mayWait && (p == nil || x.begin.GetProviderRevision() > s.revision):
+		return nil, s.applied
 	case p == nil:
-		return failure(neverOpened, "this node has no provider %q", x.begin.GetProviderId()), s.applied
+		return failure(neverOpened, "this node has no provider %q", x.begin.GetProviderId()), nil
 	case p.unusable != "":
 		return failure(neverOpened, "%s", p.unusable), nil
 	}
 	x.instance, x.gate, x.settings = p, p.gate, p.settings
+	x.owner = gate.Owner{Account: s.account, Name: p.id}
 	p.running++
 	s.running[x] = struct{}{}
 	return nil, nil
@@ -230,9 +253,16 @@ func (s *Set) leave(x *exchange) {
 	}
 }
 
-// CloseIdle drops every idle connection: after the machine slept, they may lead
-// nowhere (G21).
+// CloseIdle lets no later request use a connection that exists now: after the
+// machine slept or changed its network, they may lead nowhere (G21). Requests that
+// run keep theirs to their end.
 func (s *Set) CloseIdle() {
+	s.mu.Lock()
+	running := slices.Collect(maps.Keys(s.running))
+	s.mu.Unlock()
+	for _, x := range running {
+		x.spendConn()
+	}
 	for _, p := range s.all() {
 		if p.transport != nil {
 			p.transport.CloseIdleConnections()
@@ -302,7 +332,10 @@ func (s *Set) Close(ctx context.Context) {
 		}
 		s.mu.Unlock()
 		for _, x := range cut {
-			x.cut()
+			x.giveUp()
+		}
+		for _, x := range cut {
+			x.overstay()
 		}
 		<-s.idle
 	}

@@ -261,11 +261,11 @@ func TestRequestsThatAreRefusedBeforeTheGate(t *testing.T) {
 		p.Id = id
 		return p
 	}
-	s.Apply([]*runtimev1.Provider{
+	s.Apply(list(
 		described("openai", stub.URL), other("far", "openai", "http://192.0.2.1:80"), other("odd", "telepathy", stub.URL),
 		other("twin", "vllm", strings.Replace(stub.URL, "127.0.0.1", "localhost", 1)+"/v1"),
 		other("ftp", "openai", "ftp://x"), other("user", "openai", "http://u:secret@x"), other("query", "openai", "http://x?a=b"), other("none", "openai", ""),
-	})
+	))
 	for id, message := range map[string]string{
 		"far": "not in allow_endpoints", "odd": "telepathy", "twin": "provider p", "missing": "no provider", "ftp": "http://",
 		"user": "credentials", "query": "query", "none": "http://",
@@ -306,7 +306,7 @@ func TestCase_G12_RequestOfARemovedProviderFinishesAndStillCounts(t *testing.T) 
 	a, done := start(t, t.Context(), s, begin("{}"), "{}")
 	await(t, asked, "the request")
 
-	s.Apply(nil)
+	s.Apply(list())
 	refused := &answer{t: t}
 	require.NoError(t, s.Run(impatient(t), begin("{}"), []byte("{}"), refused))
 	assert.Equal(t, neverOpened, refused.code())
@@ -314,22 +314,26 @@ func TestCase_G12_RequestOfARemovedProviderFinishesAndStillCounts(t *testing.T) 
 	// It comes back under another id and spelling: the same server, the same gate.
 	back := described("openai", strings.Replace(url, "127.0.0.1", "localhost", 1)+"/v1/")
 	back.Id, back.GateWaitMs = "q", 0
-	s.Apply([]*runtimev1.Provider{back})
+	s.Apply(list(back))
 	assert.Equal(t, []Usage{{ProviderID: "q", InUse: 1, Capacity: 1}}, s.Usage())
 	b := begin("{}")
 	b.ProviderId = "q"
-	second := &answer{t: t}
-	require.NoError(t, s.Run(t.Context(), b, []byte("{}"), second))
-	assert.Equal(t, busy, second.code(), "the orphan was forgotten")
+	second, doneSecond := start(t, t.Context(), s, b, "{}")
+	waitForWaiting(s, 1)
+	assert.Empty(t, asked, "the orphan was forgotten")
 
 	finish <- struct{}{}
 	require.NoError(t, await(t, done, "the end"))
 	a.whole()
+	await(t, asked, "the second request, after the orphan's end")
+	finish <- struct{}{}
+	require.NoError(t, await(t, doneSecond, "the end"))
+	second.whole()
 	finish <- struct{}{}
 	third := &answer{t: t}
 	require.NoError(t, s.Run(t.Context(), b, []byte("{}"), third))
 	third.whole()
-	s.Apply(nil)
+	s.Apply(list())
 	assert.Empty(t, s.gates, "gates of servers that are gone must not pile up")
 }
 
@@ -342,10 +346,10 @@ func TestS08_ApplyResizesTheGateInPlace(t *testing.T) {
 	_, doneB := start(t, t.Context(), s, begin("{}"), "{}")
 	waitForWaiting(s, 1)
 	p.Capacity = 2
-	s.Apply([]*runtimev1.Provider{p})
+	s.Apply(list(p))
 	await(t, asked, "the second request, let in by the growth")
 	p.Capacity, p.GateWaitMs = 1, 0
-	s.Apply([]*runtimev1.Provider{p})
+	s.Apply(list(p))
 	assert.Equal(t, Usage{ProviderID: "p", InUse: 2, Capacity: 1}, s.Usage()[0])
 	assert.Equal(t, busy, ask(t, s, "{}").code())
 	finish <- struct{}{}
@@ -446,7 +450,7 @@ func TestCase_G21_CloseIdleDropsPooledConnections(t *testing.T) {
 func TestCloseCutsWhatDoesNotEnd(t *testing.T) {
 	stub := newStuckServer(t, eventHead+oneEvent)
 	s := NewSet(Config{Clock: clockwork.NewFakeClock(), Log: quiet()})
-	s.Apply([]*runtimev1.Provider{described("vllm", stub.url)})
+	s.Apply(list(described("vllm", stub.url)))
 	a, doneA := start(t, t.Context(), s, begin("{}"), "{}")
 	await(t, stub.asked, "the request")
 	b, doneB := start(t, t.Context(), s, begin("{}"), "{}")
@@ -482,7 +486,7 @@ func TestConfigurationAndRequestsAtOnce(t *testing.T) {
 	for i := range 200 {
 		p := described([]string{"vllm", "openai"}[i%2], stub.URL)
 		p.Capacity = uint32(1 + i%3)
-		s.Apply([]*runtimev1.Provider{p})
+		s.Apply(list(p))
 		s.CloseIdle()
 	}
 	for range 4 {
@@ -517,7 +521,7 @@ func TestRequestThatOvertakesItsProviderList(t *testing.T) {
 
 	early := run()
 	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
-	s.Apply([]*runtimev1.Provider{{Id: "sim", Type: "simulator", Capacity: 1, Simulator: &runtimev1.Simulator{}}})
+	s.Apply(list(&runtimev1.Provider{Id: "sim", Type: "simulator", Capacity: 1, Simulator: &runtimev1.Simulator{}}))
 	f = <-early
 	require.Nil(t, f.Failure)
 	require.EqualValues(t, 200, f.Head.GetStatus())

@@ -48,7 +48,7 @@ func TestChangedSimulatorIsAnotherInstance(t *testing.T) {
 	s := newSet(t, clockwork.NewRealClock(), simulated(&runtimev1.Simulator{AnswerTokens: 3}))
 	body := `{"messages":[{"role":"user","content":"hi"}]}`
 	first := ask(t, s, body).whole()
-	s.Apply([]*runtimev1.Provider{simulated(&runtimev1.Simulator{AnswerTokens: 4})})
+	s.Apply(list(simulated(&runtimev1.Simulator{AnswerTokens: 4})))
 	second := ask(t, s, body).whole()
 	assert.NotEqual(t, first, second)
 }

@@ -85,8 +85,10 @@ func (x *exchange) overstay() {
 	}
 }
 
-// cut ends the exchange at once, without any grace.
-func (x *exchange) cut() {
+// giveUp is the first half of an end without any grace, for a node that stops:
+// from here on the exchange opens nothing. overstay is the second half, which
+// gives the slot to whoever waits for it.
+func (x *exchange) giveUp() {
 	x.mu.Lock()
 	if x.why == goesOn {
 		x.why = nodeStops
@@ -99,7 +101,6 @@ func (x *exchange) cut() {
 		x.abort()
 	}
 	x.mu.Unlock()
-	x.overstay()
 }
 
 // settle waits, if the exchange was severed, until the provider has ended its

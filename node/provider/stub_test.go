@@ -94,7 +94,7 @@ func (a *answer) header(name string) string {
 func newSet(t *testing.T, clock clockwork.Clock, providers ...*runtimev1.Provider) *Set {
 	t.Helper()
 	s := NewSet(Config{Clock: clock, Log: quiet()})
-	s.Apply(providers)
+	s.Apply(list(providers...))
 	t.Cleanup(func() { closeSet(t, s) })
 	return s
 }
@@ -108,6 +108,11 @@ func closeSet(t *testing.T, s *Set) {
 		assert.Zero(t, u.InUse, "slots of provider %s", u.ProviderID)
 		assert.Zero(t, u.Waiting)
 	}
+}
+
+// list is a list of providers without a revision, as an older Edge sends it.
+func list(providers ...*runtimev1.Provider) *runtimev1.ProviderSet {
+	return &runtimev1.ProviderSet{Providers: providers}
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
