@@ -9,6 +9,8 @@ import (
 
 	"github.com/jonboulle/clockwork"
 	"github.com/spf13/cobra"
+
+	"github.com/iop-dev/iop/cmd/iop/winservice"
 )
 
 // version and commit are set by the linker; see the Makefile.
@@ -18,10 +20,16 @@ var (
 )
 
 func main() {
+	code, isService := winservice.Run(func(ctx context.Context, stderr io.Writer) int {
+		return execute(ctx, os.Args[1:], io.Discard, stderr)
+	})
+	if isService {
+		os.Exit(code)
+	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithCancel(context.Background())
-	go stopOn(signals, clockwork.NewRealClock(), cancel, os.Exit)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go stopOn(signals, clockwork.NewRealClock(), func(s os.Signal) { cancel(causeOf(s)) }, os.Exit)
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 

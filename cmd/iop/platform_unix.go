@@ -16,5 +16,9 @@ func onHangup() (hangups <-chan os.Signal, ignore func()) {
 	return c, func() { signal.Stop(c) }
 }
 
+// causeOf is why a signal stops the process: none leaves less time than the
+// configuration gives.
+func causeOf(os.Signal) error { return nil }
+
 // errAddressTaken is what listening on a taken port ends with.
 const errAddressTaken = syscall.EADDRINUSE

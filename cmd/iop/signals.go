@@ -15,12 +15,13 @@ const echoTime = 500 * time.Millisecond
 // stopOn asks for an orderly stop at the first signal, and ends the process at
 // the first later one that is no echo, with the code a shell gives for it. It
 // returns only if exit does, or signals is closed.
-func stopOn(signals <-chan os.Signal, clock clockwork.Clock, stop func(), exit func(int)) {
-	if _, ok := <-signals; !ok {
+func stopOn(signals <-chan os.Signal, clock clockwork.Clock, stop func(os.Signal), exit func(int)) {
+	asked, ok := <-signals
+	if !ok {
 		return
 	}
 	first := clock.Now()
-	stop()
+	stop(asked)
 	for again := range signals {
 		if clock.Since(first) < echoTime {
 			continue

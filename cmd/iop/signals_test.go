@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/jonboulle/clockwork"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -13,7 +14,10 @@ func TestCLI_TheSecondCtrlCEndsTheProcessUnlessItIsAnEcho(t *testing.T) {
 	clock := clockwork.NewFakeClock()
 	signals := make(chan os.Signal) // Unbuffered: a send has been taken.
 	stopped, code := make(chan struct{}), make(chan int, 1)
-	go stopOn(signals, clock, func() { close(stopped) }, func(c int) { code <- c })
+	go stopOn(signals, clock, func(s os.Signal) {
+		assert.Equal(t, os.Interrupt, s)
+		close(stopped)
+	}, func(c int) { code <- c })
 	signals <- os.Interrupt
 	<-stopped
 	signals <- os.Interrupt
@@ -27,5 +31,5 @@ func TestCLI_TheSecondCtrlCEndsTheProcessUnlessItIsAnEcho(t *testing.T) {
 func TestCLI_NoSignalStopsNothing(t *testing.T) {
 	signals := make(chan os.Signal)
 	close(signals)
-	stopOn(signals, clockwork.NewFakeClock(), func() { t.Error("stopped") }, func(int) { t.Error("exited") })
+	stopOn(signals, clockwork.NewFakeClock(), func(os.Signal) { t.Error("stopped") }, func(int) { t.Error("exited") })
 }

@@ -163,14 +163,14 @@ func openEdge(plan *up.Plan, listen, stateDir string, secrets up.Credentials, lo
 	}
 }
 
-// serveUp runs Edge and Node until ctx ends or one of them fails. The Node goes
-// first, so that running requests are finished while both are there.
+// serveUp runs Edge and Node until ctx ends, which stops both in order, or one of
+// them fails. Both wait for what runs.
 func serveUp(ctx context.Context, edge *edged.Edge, nodeToken string, banner *up.Banner, stdout, stderr io.Writer, log *slog.Logger) error {
 	config, err := banner.Plan.NodeConfig(banner.Address)
 	if err != nil {
 		return err
 	}
-	edgeCtx, stopEdge := context.WithCancel(context.WithoutCancel(ctx))
+	edgeCtx, stopEdge := context.WithCancel(ctx)
 	defer stopEdge()
 	nodeCtx, stopNode := context.WithCancel(ctx)
 	defer stopNode()
