@@ -173,6 +173,12 @@ bench: ## benchmarks of the hot packages, with allocations
 	if [ -z "$$pkgs" ]; then echo "no benchmarks" >&2; exit 1; fi; \
 	set -x; go test -run '^$$' -bench '$(BENCH)' -benchmem $$pkgs
 
+.PHONY: link-figures
+link-figures: build ## measure deaths, returns, stalls and memory of the Edge-Node link (ARGS="-only kill -repeats 50"; 5 minutes)
+	@mkdir -p bin
+	go build -o bin/link-figures ./e2e/link/figures
+	./bin/link-figures $(ARGS)
+
 .PHONY: clean
 clean: ## remove what make made: bin, .tools, installed npm packages
 	rm -rf bin .tools e2e/engines/clients/node_modules

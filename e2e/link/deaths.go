@@ -85,7 +85,7 @@ func (d *Deaths) Kill(ctx context.Context) (death Death, err error) {
 	if err := d.site.Until("one waits for a", Waiting(1)); err != nil {
 		return death, err
 	}
-	if err := a.Signal(syscall.SIGSTOP); err != nil {
+	if err := a.Freeze(); err != nil {
 		return death, err
 	}
 	const more = 8

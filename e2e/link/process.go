@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -72,6 +73,26 @@ func (p *Process) Kill() {
 
 // Signal sends the process a signal.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
+
+// Freeze stops the process where it is, and returns when all of it has stopped.
+func (p *Process) Freeze() error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return fmt.Errorf("freeze %s: %w", p.name, err)
+		case !status.Stopped():
+			return fmt.Errorf("freeze %s: it has ended", p.name)
+		default:
+			return nil
+		}
+	}
+}
 
 // Log is all that the process has logged.
 func (p *Process) Log() string {

@@ -83,7 +83,7 @@ func (s *Stalls) Stall(ctx context.Context, n int) (leave func() error, err erro
 		open = append(open, response)
 	}
 	// Stalled is: all run, and nothing was written for a while.
-	const still = 300 * time.Millisecond
+	const still = time.Second
 	poll := time.NewTicker(still)
 	defer poll.Stop()
 	limit := time.NewTimer(patience)
