@@ -157,6 +157,11 @@ sim: ## simulate the admission core under faults (SEED=n replays a run; STEPS=n,
 mutants: ## plant known faults into the admission core; the suite must find each (ONLY=name: one; ALL=-all: by every suite)
 	go run ./edge/admission/mutants -only '$(ONLY)' $(ALL)
 
+.PHONY: chaos
+chaos: build ## real processes under kills, freezes, black holes, hangs and refreshes (Linux; DURATION=60s, SEED=n)
+	go build -o bin/chaos ./e2e/chaos
+	./bin/chaos -duration '$(or $(DURATION),60s)' -seed '$(or $(SEED),0)'
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@set -e; \
