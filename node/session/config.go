@@ -18,8 +18,11 @@ import (
 // Providers are the node's providers, kept over sessions. *provider.Set
 // implements it.
 type Providers interface {
-	// Apply makes the list the node's providers.
-	Apply([]*runtimev1.Provider)
+	// ApplyAnew makes the list of a new registration the node's providers. The
+	// requests of the session before have ended, or their contexts have.
+	ApplyAnew(*runtimev1.ProviderSet)
+	// Apply makes a later list of the same session the node's providers.
+	Apply(*runtimev1.ProviderSet)
 	// Run executes one request and returns when its provider has let go of it.
 	// It writes frames up to a final one. The end of ctx cancels the request.
 	Run(ctx context.Context, begin *runtimev1.RequestBegin, body []byte, out provider.Writer) error

@@ -102,7 +102,7 @@ func (s *session) run(ctx context.Context) error {
 	s.cfg.Logger.Info("registered with the edge", "edge", s.accepted.GetEdgeId(), "version", s.accepted.GetSoftwareVersion(),
 		"protocol", s.accepted.GetProtocolVersion(), "providers", len(s.accepted.GetProviders().GetProviders()))
 
-	s.cfg.Providers.Apply(s.accepted.GetProviders().GetProviders())
+	s.cfg.Providers.ApplyAnew(s.accepted.GetProviders())
 	s.workers.Go(func() { s.readAll(conn) })
 	s.workers.Go(func() { s.writeAll(conn) })
 	s.workers.Go(s.pulse)
@@ -325,7 +325,7 @@ func (s *session) readAll(conn *sessionConn) {
 		s.lastSeen.Store(int64(s.now()))
 		switch m := m.Message.(type) {
 		case *runtimev1.SessionResponse_Providers:
-			s.cfg.Providers.Apply(m.Providers.GetProviders())
+			s.cfg.Providers.Apply(m.Providers)
 		case *runtimev1.SessionResponse_Cancel:
 			s.pool.cancel(m.Cancel.GetStreamId(), m.Cancel.GetRequestNumber())
 		case *runtimev1.SessionResponse_Query:
