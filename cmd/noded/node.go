@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -15,6 +16,7 @@ import (
 	"github.com/iop-dev/iop/node/provider"
 	"github.com/iop-dev/iop/node/session"
 	"github.com/iop-dev/iop/node/supervisor"
+	"github.com/iop-dev/iop/node/wake"
 )
 
 // closeLimit bounds the wait for providers to let go after the last session; what
@@ -30,6 +32,8 @@ type Options struct {
 	Clock   clockwork.Clock // nil = the real one
 	Logger  *slog.Logger
 	Version string
+	// Watch tells of events of the machine until ctx ends; nil = wake.Watch.
+	Watch func(ctx context.Context, clock clockwork.Clock, notify func(wake.Event))
 	// Ready is called at each accepted registration, when the session is served.
 	// It must not block. Nil = nobody asks.
 	Ready func()
@@ -42,6 +46,7 @@ type Node struct {
 	tls        *tls.Config
 	providers  *provider.Set
 	supervisor *supervisor.Supervisor
+	probe      chan struct{} // of capacity 1: the session shall ask for a sign of life
 }
 
 // New checks what can be known before the first dial. Its errors are final:
@@ -50,7 +55,10 @@ func New(o Options) (*Node, error) {
 	if o.Clock == nil {
 		o.Clock = clockwork.NewRealClock()
 	}
-	n := &Node{Options: o, instanceID: newInstanceID()}
+	if o.Watch == nil {
+		o.Watch = wake.Watch
+	}
+	n := &Node{Options: o, instanceID: newInstanceID(), probe: make(chan struct{}, 1)}
 	var err error
 	if n.tls, err = trust(o.Config.CAFile, o.Config.CAPin); err != nil {
 		return nil, supervisor.MarkFinal(err)
@@ -97,7 +105,12 @@ func (n *Node) Run(ctx context.Context) error {
 		n.Logger.Warn("configuration", "warning", w)
 	}
 	n.Logger.Info("node starts", "node", n.Config.NodeID, "edge_url", n.Config.EdgeURL, "version", n.Version)
+	watching, unwatch := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { n.Watch(watching, n.Clock, n.happened) })
 	err := n.supervisor.Run(ctx)
+	unwatch()
+	watch.Wait()
 	limit, cancel := clockwork.WithTimeout(context.WithoutCancel(ctx), n.Clock, closeLimit)
 	defer cancel()
 	n.providers.Close(limit)
@@ -106,6 +119,19 @@ func (n *Node) Run(ctx context.Context) error {
 
 // Status may be called from any goroutine.
 func (n *Node) Status() supervisor.Status { return n.supervisor.Status() }
+
+// happened is told what the machine went through. Connections made before lead
+// nowhere, perhaps: idle ones to providers are dropped (G21), a session has to
+// show that it lives, and a wait for the next attempt is pointless.
+func (n *Node) happened(e wake.Event) {
+	n.Logger.Info("the machine woke or its network changed", "slept", e.Slept.Round(time.Second).String(), "network_changed", e.NetworkChanged)
+	n.providers.CloseIdle()
+	select {
+	case n.probe <- struct{}{}:
+	default: // One is still to be made, perhaps by the next session, which it does not harm.
+	}
+	n.supervisor.Hurry()
+}
 
 // attempt is one registration. The token is read anew, so that a replaced file
 // counts at once; one that cannot be read ends the node.

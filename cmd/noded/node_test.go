@@ -21,6 +21,7 @@ import (
 
 	nodeconfig "github.com/iop-dev/iop/node/config"
 	"github.com/iop-dev/iop/node/supervisor"
+	"github.com/iop-dev/iop/node/wake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,8 +41,11 @@ func parse(t *testing.T, format string, args ...any) *nodeconfig.Config {
 }
 
 func options(config *nodeconfig.Config, clock clockwork.Clock) Options {
-	return Options{Config: config, Clock: clock, Logger: slog.New(slog.DiscardHandler), Version: "test"}
+	return Options{Config: config, Clock: clock, Logger: slog.New(slog.DiscardHandler), Version: "test", Watch: uneventful}
 }
+
+// uneventful is a machine to which nothing happens, however its clock leaps.
+func uneventful(ctx context.Context, _ clockwork.Clock, _ func(wake.Event)) { <-ctx.Done() }
 
 // waits is a log handler which tells of each wait that a node begins.
 type waits struct{ began chan struct{} }
@@ -59,12 +63,15 @@ func (w waits) WithGroup(string) slog.Handler          { return w }
 
 // waiting starts a node on a fake clock and returns with it a function which
 // returns once the node waits for its next attempt.
-func waiting(t *testing.T, ctx context.Context, config *nodeconfig.Config) (n *Node, clock *clockwork.FakeClock, untilWait func(), done chan error) {
+func waiting(t *testing.T, ctx context.Context, config *nodeconfig.Config, changes ...func(*Options)) (n *Node, clock *clockwork.FakeClock, untilWait func(), done chan error) {
 	t.Helper()
 	clock = clockwork.NewFakeClock()
 	w := waits{make(chan struct{}, 1)}
 	o := options(config, clock)
 	o.Logger = slog.New(w)
+	for _, change := range changes {
+		change(&o)
+	}
 	n, err := New(o)
 	require.NoError(t, err)
 	done = make(chan error, 1)
@@ -139,6 +146,36 @@ func TestS17_ShutdownDuringTheWaitForALateEdgeIsNoError(t *testing.T) {
 	n, _, untilWait, done := waiting(t, ctx, config)
 	untilWait()
 	require.Equal(t, supervisor.Retrying, n.Status().State)
+	cancel()
+	require.NoError(t, <-done)
+}
+
+// A laptop that wakes, or comes into another network, does not wait for the rest of
+// its reconnect interval.
+func TestCase_G04_S16_AnEventOfTheMachineEndsTheWait(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	config := parse(t, "node: {id: a, edge_url: %q, token_file: %q}\nreconnect: {max_attempts: 0}\n", nowhere(t), write(t, "token", "t"))
+	events := make(chan wake.Event)
+	n, _, untilWait, done := waiting(t, ctx, config, func(o *Options) {
+		o.Watch = func(ctx context.Context, _ clockwork.Clock, notify func(wake.Event)) {
+			for {
+				select {
+				case e := <-events:
+					notify(e)
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	})
+	for i, e := range []wake.Event{{Slept: time.Hour}, {NetworkChanged: true}} {
+		untilWait()
+		require.Equal(t, i+1, n.Status().Failures)
+		events <- e // The clock does not move.
+	}
+	untilWait()
+	require.Equal(t, 3, n.Status().Failures)
 	cancel()
 	require.NoError(t, <-done)
 }

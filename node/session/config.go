@@ -50,6 +50,10 @@ type Config struct {
 	OnReady func()
 	// Grace is how long running work may go on after ctx has ended.
 	Grace time.Duration
+	// Probe asks, at each receive, whether the Edge is still there: a session that
+	// hears nothing from it soon ends with ErrNoSign. Nil = the heartbeat timeout
+	// has to do.
+	Probe <-chan struct{}
 }
 
 // Times that are properties of the wire rather than of a deployment.
@@ -59,6 +63,9 @@ const (
 	// lingerLimit bounds how long Run waits at its end for requests to let go of
 	// their providers. The gates go on counting those that have not.
 	lingerLimit = 10 * time.Second
+	// probeSlack is how much later than the Edge's next heartbeat is due a Probe
+	// gives the session up, besides half an interval.
+	probeSlack = time.Second
 )
 
 const (

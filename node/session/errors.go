@@ -13,6 +13,8 @@ import (
 var (
 	// ErrEdgeSilent means that nothing came from the Edge for the heartbeat timeout.
 	ErrEdgeSilent = errors.New("nothing was received from the edge for the heartbeat timeout")
+	// ErrNoSign means that nothing came from the Edge after a Probe.
+	ErrNoSign = errors.New("the machine woke or its network changed, and nothing was received from the edge since")
 	// ErrEdgeClosed means that the Edge ended the session in good order.
 	ErrEdgeClosed = errors.New("the edge ended the session")
 	// ErrStuck means that the Edge does not read what the node sends.

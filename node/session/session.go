@@ -274,6 +274,10 @@ func (s *session) pulse() {
 	defer beat.Stop()
 	limit := s.cfg.Clock.NewTimer(timeout)
 	defer limit.Stop()
+	var probe struct { // under way while limit is set
+		limit <-chan time.Time
+		began time.Duration
+	}
 	var stuck struct { // a write under way
 		write int64 // when it began
 		beats int   // since then
@@ -289,7 +293,21 @@ func (s *session) pulse() {
 				s.end(ErrStuck)
 				return
 			}
-			s.enqueue(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_Heartbeat{Heartbeat: &runtimev1.Heartbeat{}}})
+			s.beat()
+		case <-s.cfg.Probe:
+			// A peer that has given this session up answers the heartbeat with a
+			// reset; one that lives sends its own within an interval.
+			s.beat()
+			if probe.limit == nil {
+				probe.began = s.now()
+				probe.limit = s.cfg.Clock.After(interval*3/2 + probeSlack)
+			}
+		case <-probe.limit:
+			probe.limit = nil
+			if time.Duration(s.lastSeen.Load()) <= probe.began {
+				s.end(ErrNoSign)
+				return
+			}
 		case <-limit.Chan():
 			left := timeout - (s.now() - time.Duration(s.lastSeen.Load()))
 			if left <= 0 {
@@ -301,6 +319,10 @@ func (s *session) pulse() {
 			return
 		}
 	}
+}
+
+func (s *session) beat() {
+	s.enqueue(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_Heartbeat{Heartbeat: &runtimev1.Heartbeat{}}})
 }
 
 // readAll takes the Edge's messages until the session ends.
