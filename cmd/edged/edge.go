@@ -17,6 +17,7 @@ import (
 	"github.com/iop-dev/iop/edge/dispatch"
 	"github.com/iop-dev/iop/edge/events"
 	"github.com/iop-dev/iop/edge/openai"
+	"github.com/iop-dev/iop/services/inference"
 	"github.com/iop-dev/iop/services/nodelink"
 	"github.com/iop-dev/iop/services/rpcerr"
 )
@@ -51,6 +52,7 @@ type Edge struct {
 	keyring  *auth.Keyring
 	link     *nodelink.Service
 	surface  *openai.Handler
+	typed    *inference.Service
 	requests busy // inside the surface and the typed API
 	bus      events.Bus
 	servers  []*server
@@ -111,7 +113,12 @@ func (e *Edge) build(snap *config.Snapshot) (err error) {
 	if err != nil {
 		return err
 	}
-	e.surface = openai.New(dispatch.New(e.broker, e.link, e.clock, e.log), e.log, e.settings(snap))
+	dispatcher := dispatch.New(e.broker, e.link, e.clock, e.log)
+	e.surface = openai.New(dispatcher, e.log, e.settings(snap))
+	e.typed = &inference.Service{
+		Models: e.models, Target: e.target, Settings: e.runSettings, Simulated: e.simulated,
+		Keys: e.keyring, Dispatcher: dispatcher, Log: e.log,
+	}
 	e.servers, err = e.listen(cfg)
 	return err
 }

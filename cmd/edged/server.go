@@ -13,13 +13,13 @@ import (
 	"connectrpc.com/connect"
 	"connectrpc.com/validate"
 
+	"github.com/iop-dev/iop/edge/config"
 	"github.com/iop-dev/iop/gen/go/iop/admin/v1/adminv1connect"
 	configv1 "github.com/iop-dev/iop/gen/go/iop/config/v1"
 	"github.com/iop-dev/iop/gen/go/iop/control/v1/controlv1connect"
 	"github.com/iop-dev/iop/gen/go/iop/inference/v1/inferencev1connect"
 	"github.com/iop-dev/iop/services/admin"
 	"github.com/iop-dev/iop/services/control"
-	"github.com/iop-dev/iop/services/inference"
 	"github.com/iop-dev/iop/services/nodelink"
 )
 
@@ -124,8 +124,10 @@ func (e *Edge) open(p part, files *configv1.Tls, h http.Handler) (*server, error
 // mountAPI mounts what clients with an API key call.
 func (e *Edge) mountAPI(mux *routes) {
 	mux.rest = e.requests.around(e.surface)
-	path, h := inferencev1connect.NewInferenceServiceHandler(&inference.Service{Models: e.models}, handlerOptions()...)
-	mux.handle(path, e.requests.around(allow(h, func(secret string) bool {
+	// The size of a request is guarded on its way in, by the limit in force.
+	path, h := inferencev1connect.NewInferenceServiceHandler(e.typed,
+		connect.WithReadMaxBytes(config.MaxBodyLimitBytes), connect.WithInterceptors(validate.NewInterceptor()))
+	mux.handle(path, e.requests.around(allow(e.typed.Guard(h), func(secret string) bool {
 		_, ok := e.keyring.APIKey(secret)
 		return ok || e.keyring.Open()
 	})))

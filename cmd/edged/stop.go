@@ -49,6 +49,7 @@ func (e *Edge) stop(ctx context.Context) {
 	grace := graceOf(ctx, time.Duration(e.snapshot().Config.GetEdge().GetStopGraceMs())*time.Millisecond)
 	e.log.Info("stopping: nothing new is admitted", "grace", grace.String())
 	e.surface.Drain(grace)
+	e.typed.Drain()
 	e.link.Drain(returnAfter)
 	// Waiting requests have no provider any more; running ones keep theirs.
 	cfg := e.snapshot().Admission

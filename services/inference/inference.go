@@ -1,11 +1,16 @@
-// Package inference serves iop.inference.v1: the typed API for clients that hold
-// an API key. It translates; what a model is, and whether it can be served, is
-// told to it.
 package inference
 
 import (
 	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
 
+	"connectrpc.com/connect"
+
+	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/auth"
+	"github.com/iop-dev/iop/edge/dispatch"
 	inferencev1 "github.com/iop-dev/iop/gen/go/iop/inference/v1"
 )
 
@@ -16,17 +21,77 @@ type Model struct {
 	Available     bool
 }
 
-// Service implements inferencev1connect.InferenceServiceHandler.
+// Target is what a run needs to know of a model.
+type Target struct {
+	Group         admission.GroupKey
+	ContextWindow int // tokens; 0 = not stated
+}
+
+// Settings are what a refresh may change.
+type Settings struct {
+	// LongThreshold in tokens: an input estimate from there on is a long request.
+	LongThreshold int
+	// BodyLimit of a request in bytes.
+	BodyLimit int64
+	// IdleTimeout is the longest silence of the provider after its head, and of a
+	// client that reads nothing; 0 = none.
+	IdleTimeout time.Duration
+	// TotalTimeout of a run, waiting included; 0 = none.
+	TotalTimeout time.Duration
+}
+
+// Keys knows the API keys. *auth.Keyring is one.
+type Keys interface {
+	// Open reports whether clients need no key.
+	Open() bool
+	// APIKey finds the key that a client presents.
+	APIKey(secret string) (*auth.APIKey, bool)
+}
+
+// Dispatcher carries one request. *dispatch.Dispatcher is one.
+type Dispatcher interface {
+	Do(ctx context.Context, r *dispatch.Request, s dispatch.Sink) error
+}
+
+// Service implements inferencev1connect.InferenceServiceHandler. All functions
+// answer for the configuration in force.
 type Service struct {
 	// Models returns the catalogue in the order of the configuration.
 	Models func() []Model
+	// Target finds a model by its external id.
+	Target   func(id string) (Target, bool)
+	Settings func() Settings
+	// Simulated reports whether a provider is IOP's own simulator.
+	Simulated  func(admission.ResourceKey) bool
+	Keys       Keys
+	Dispatcher Dispatcher
+	Log        *slog.Logger
+
+	draining atomic.Bool
 }
 
-// ListModels returns every callable model id.
-func (s *Service) ListModels(context.Context, *inferencev1.ListModelsRequest) (*inferencev1.ListModelsResponse, error) {
+// Drain refuses new runs from now on. It cannot be undone.
+func (s *Service) Drain() { s.draining.Store(true) }
+
+// ListModels returns every model id that the caller's key may name.
+func (s *Service) ListModels(ctx context.Context, _ *inferencev1.ListModelsRequest) (*inferencev1.ListModelsResponse, error) {
 	res := &inferencev1.ListModelsResponse{}
+	key := s.key(ctx)
 	for _, m := range s.Models() {
-		res.Models = append(res.Models, &inferencev1.Model{Id: m.ID, ContextWindowTokens: uint64(m.ContextWindow), Available: m.Available})
+		if key == nil || key.Allows(m.ID) {
+			res.Models = append(res.Models, &inferencev1.Model{Id: m.ID, ContextWindowTokens: uint64(m.ContextWindow), Available: m.Available})
+		}
 	}
 	return res, nil
+}
+
+// key is the caller's API key; nil where none is needed, or none is valid.
+func (s *Service) key(ctx context.Context) *auth.APIKey {
+	call, ok := connect.CallInfoForHandlerContext(ctx)
+	if !ok || s.Keys.Open() {
+		return nil
+	}
+	secret, _ := auth.BearerToken(call.RequestHeader().Get("Authorization"))
+	key, _ := s.Keys.APIKey(secret)
+	return key
 }
