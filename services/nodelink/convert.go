@@ -13,7 +13,8 @@ func milliseconds(d time.Duration) uint32 {
 	return uint32(min((max(d, 0)+time.Millisecond-1)/time.Millisecond, most))
 }
 
-func wireBegin(b *dispatch.Begin) *runtimev1.RequestBegin {
+// wireBegin names the revision of the provider list that the node was sent last.
+func wireBegin(b *dispatch.Begin, revision uint64) *runtimev1.RequestBegin {
 	if b == nil {
 		return nil
 	}
@@ -32,6 +33,7 @@ func wireBegin(b *dispatch.Begin) *runtimev1.RequestBegin {
 		RequestId:      b.RequestID,
 		TotalTimeoutMs: milliseconds(b.TotalTimeout),
 
+		ProviderRevision:    revision,
 		ContextWindowTokens: uint64(max(b.ContextWindow, 0)),
 		Target:              b.Target,
 	}

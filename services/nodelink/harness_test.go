@@ -235,9 +235,16 @@ func await[T any](e *testEdge, ch <-chan T) T {
 type testProviders struct {
 	run     func(ctx context.Context, begin *runtimev1.RequestBegin, body []byte, out provider.Writer) error
 	applied chan []*runtimev1.Provider
+	// revisions of the lists in applied.
+	revisions chan uint64
 }
 
-func (p *testProviders) Apply(set []*runtimev1.Provider) { p.applied <- set }
+func (p *testProviders) ApplyAnew(set *runtimev1.ProviderSet) { p.Apply(set) }
+
+func (p *testProviders) Apply(set *runtimev1.ProviderSet) {
+	p.applied <- set.GetProviders()
+	p.revisions <- set.GetRevision()
+}
 
 func (p *testProviders) Run(ctx context.Context, begin *runtimev1.RequestBegin, body []byte, out provider.Writer) error {
 	return p.run(ctx, begin, body, out)
@@ -261,7 +268,7 @@ func (e *testEdge) startNode(instance string, run func(context.Context, *runtime
 	ctx, stop := context.WithCancel(context.Background())
 	n := &testNode{
 		e: e, ready: make(chan struct{}), stop: stop, done: make(chan error, 1),
-		providers: &testProviders{run: run, applied: make(chan []*runtimev1.Provider, 100)},
+		providers: &testProviders{run: run, applied: make(chan []*runtimev1.Provider, 100), revisions: make(chan uint64, 100)},
 	}
 	cfg := nodesession.Config{
 		EdgeURL: e.url, NodeID: nodeID, InstanceID: "instance-" + instance, Token: nodeToken, SoftwareVersion: "test",

@@ -123,7 +123,7 @@ func (s *Service) admit(register *runtimev1.Register, secret string, t *transpor
 		ProtocolVersion:     version,
 		HeartbeatIntervalMs: milliseconds(s.cfg.HeartbeatInterval),
 		HeartbeatTimeoutMs:  milliseconds(s.cfg.HeartbeatTimeout),
-		Providers:           set,
+		Providers:           next.revised(set),
 		EdgeId:              s.cfg.EdgeID,
 		SoftwareVersion:     s.cfg.SoftwareVersion,
 		BodyLimitBytes:      uint64(s.cfg.BodyLimit),

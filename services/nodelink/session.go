@@ -39,6 +39,7 @@ type session struct {
 	lastSeen atomic.Int64
 	writing  atomic.Int64
 	cause    atomic.Pointer[string] // of fail
+	revision atomic.Uint64          // of the provider list sent last
 
 	mu        sync.Mutex
 	ended     bool
@@ -254,6 +255,13 @@ func (s *session) pushProviders(set *runtimev1.ProviderSet) {
 	s.providers = set
 	s.mu.Unlock()
 	if !same {
-		s.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Providers{Providers: set}})
+		s.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Providers{Providers: s.revised(set)}})
 	}
+}
+
+// revised is set as the next list of this session. Its number is in force before
+// the list is on its way: a request that is granted because of the list names it,
+// and waits for it at the node if it arrives first.
+func (s *session) revised(set *runtimev1.ProviderSet) *runtimev1.ProviderSet {
+	return &runtimev1.ProviderSet{Providers: set.GetProviders(), Revision: s.revision.Add(1)}
 }

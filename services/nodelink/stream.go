@@ -72,7 +72,7 @@ func (h *handOff) Send(f *dispatch.RequestFrame) error {
 		h.probe = h.stream.session.service.cfg.Clock.AfterFunc(silentHandOff, h.ask)
 	}
 	h.sent = true
-	*h.out = framecodec.Request{Number: h.number, Begin: wireBegin(f.Begin), Parts: f.Parts, End: f.End}
+	*h.out = framecodec.Request{Number: h.number, Begin: wireBegin(f.Begin, h.stream.session.revision.Load()), Parts: f.Parts, End: f.End}
 	if err := h.stream.conn.Send(h.out); err != nil {
 		return h.lost("send", err)
 	}
