@@ -100,7 +100,7 @@ func (f *Fleet) Close() {
 // idleProviders never run anything.
 type idleProviders struct{}
 
-func (idleProviders) Apply([]*runtimev1.Provider) {}
+func (idleProviders) Apply(*runtimev1.ProviderSet) {}
 
 func (idleProviders) Run(context.Context, *runtimev1.RequestBegin, []byte, provider.Writer) error {
 	return fmt.Errorf("an idle node was given a request")
