@@ -133,7 +133,7 @@ func TestS16_S17_WhatIsRetriedAndWhatIsFinal(t *testing.T) {
 		return func(t *testing.T) string { return strings.Replace(o(t), "http://", "https://", 1) }
 	}
 	garbage := listener(func(c net.Conn) {
-		_, _ = io.WriteString(c, "\x00\xffSSH-2.0-OpenSSH_9.9\r\n"+strings.Repeat("garbage ", 1000))
+		_, _ = io.WriteString(c, "SSH-2.0-OpenSSH_9.9\r\n"+strings.Repeat("garbage ", 1000))
 		_, _ = io.Copy(io.Discard, c) // Closing over unread bytes would be a reset.
 	})
 	resetting := listener(func(c net.Conn) {
@@ -191,10 +191,13 @@ func TestS16_S17_WhatIsRetriedAndWhatIsFinal(t *testing.T) {
 			// Time passes only while the node waits for it: for its own limit on an
 			// attempt without an answer, and then for the cadence.
 			var end error
+			tooLong := time.After(patience)
 			for over := false; !over; {
 				select {
 				case end = <-done:
 					over = true
+				case <-tooLong:
+					t.Fatalf("the attempts do not end: %+v", sup.Status())
 				case <-time.After(time.Millisecond):
 					if !sup.Status().NextAttempt.IsZero() || c.waits {
 						clock.Advance(interval)
