@@ -66,9 +66,12 @@ func (f *Fleet) Grow(n int) error {
 		ready := make(chan struct{})
 		id := memberID(f.joined)
 		f.sessions.Go(func() {
+			log := slog.New(slog.DiscardHandler)
+			providers := provider.NewSet(provider.Config{Clock: clockwork.NewRealClock(), Log: log})
+			defer providers.Close(context.WithoutCancel(f.life))
 			err := session.Run(f.life, session.Config{
 				EdgeURL: f.Site.URL(), NodeID: id, InstanceID: "instance-" + id, Token: NodeToken(id), SoftwareVersion: "rig",
-				Providers: idleProviders{}, Clock: clockwork.NewRealClock(), Logger: slog.New(slog.DiscardHandler),
+				Providers: providers, Clock: clockwork.NewRealClock(), Logger: log,
 				OnReady: func() { close(ready) },
 			})
 			if err != nil {
@@ -95,15 +98,6 @@ func (f *Fleet) Close() {
 	f.stop()
 	f.sessions.Wait()
 	f.Site.Close()
-}
-
-// idleProviders never run anything.
-type idleProviders struct{}
-
-func (idleProviders) Apply(*runtimev1.ProviderSet) {}
-
-func (idleProviders) Run(context.Context, *runtimev1.RequestBegin, []byte, provider.Writer) error {
-	return fmt.Errorf("an idle node was given a request")
 }
 
 // ParkedAtEdge is an Edge process with one node of ours that parks as many work
