@@ -98,6 +98,8 @@ func torment(v *verdict, dir, binary string, seed uint64, duration time.Duration
 	inject.run(schedule(seed, duration))
 	tormented := time.Since(began)
 	s.logf("faults have ended")
+	// What the last fault has broken may show only now.
+	time.Sleep(2 * heartbeatTimeout)
 
 	if err := s.allConnected(30 * time.Second); err != nil {
 		v.breach("the node set did not recover: %v", err)

@@ -74,7 +74,8 @@ const (
 	edgeShare = 0.6
 )
 
-// schedule is every fault of a run. The same seed gives the same schedule.
+// schedule is every fault of a run: each class once, in a random order, so that
+// a short run meets them all, then by weight. The same seed gives the same schedule.
 func schedule(seed uint64, duration time.Duration) []fault {
 	rnd := rand.New(rand.NewPCG(seed, 0x10b))
 	between := func(low, high time.Duration) time.Duration { return low + time.Duration(rnd.Int64N(int64(high-low))) }
@@ -83,9 +84,14 @@ func schedule(seed uint64, duration time.Duration) []fault {
 		total += w.weight
 	}
 	var plan []fault
+	order := rnd.Perm(len(weights))
 	for at := between(0, meanGap); at < duration; at += between(meanGap/5, meanGap*9/5) {
 		f := fault{at: at}
 		for n, i := rnd.IntN(total), 0; ; i++ {
+			if len(plan) < len(order) {
+				f.class = weights[order[len(plan)]].class
+				break
+			}
 			if n -= weights[i].weight; n < 0 {
 				f.class = weights[i].class
 				break

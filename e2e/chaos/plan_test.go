@@ -27,8 +27,13 @@ func TestSchedule_IsTheSeedsAndMeetsEveryClass(t *testing.T) {
 			require.NotEqual(t, nodeIDs[0], f.target, "the first node's process lives through it all")
 		}
 	}
+	short := map[class]int{}
+	for _, f := range schedule(7, time.Minute) {
+		short[f.class]++
+	}
 	for _, w := range weights {
 		require.Positive(t, had[w.class], w.class)
+		require.Positive(t, short[w.class], "in a minute: %s", w.class)
 	}
 	require.Greater(t, len(plan), 10*500/60, "500 faults an hour")
 }

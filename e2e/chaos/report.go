@@ -15,7 +15,7 @@ import (
 // leaves a larger heap and a few more threads, and the Edge keeps up to eight
 // spare work streams a Node.
 const (
-	rssMargin       = 48 << 10 // KiB
+	rssMargin       = 96 << 10 // KiB
 	fdMargin        = 8
 	threadMargin    = 12
 	goroutineMargin = 40

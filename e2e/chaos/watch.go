@@ -44,11 +44,19 @@ func judge(snap *controlv1.EdgeNodeSnapshot) (bad []string) {
 	if held := c.GetGranted() - c.GetReleased(); held != uint64(snap.GetInFlightTotal()) {
 		say("%d granted less %d released are not the %d in flight", c.GetGranted(), c.GetReleased(), snap.GetInFlightTotal())
 	}
+	// A request that is admitted again after a refusal keeps its place in a queue
+	// that has filled up since: at most as many as there were leases.
+	leases := uint32(0)
+	for _, n := range snap.GetNodes() {
+		for _, p := range n.GetProviders() {
+			leases += p.GetConfiguredCapacity()
+		}
+	}
 	waiting := uint32(0)
 	for _, scope := range snap.GetScopes() {
 		waiting += scope.GetPending()
-		if scope.GetPending() > scope.GetMaxQueue() {
-			say("%d wait in %s, at most %d may", scope.GetPending(), scope.GetKey(), scope.GetMaxQueue())
+		if scope.GetPending() > scope.GetMaxQueue()+leases {
+			say("%d wait in %s, at most %d may and %d more that were admitted again", scope.GetPending(), scope.GetKey(), scope.GetMaxQueue(), leases)
 		}
 	}
 	if waiting != snap.GetQueueTotal() {
