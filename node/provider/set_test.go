@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
@@ -447,6 +446,43 @@ func TestCase_G21_CloseIdleDropsPooledConnections(t *testing.T) {
 	assert.EqualValues(t, 2, connections.Load())
 }
 
+// A connection that carried a request when the machine woke goes on to that
+// request's end, and carries no other.
+func TestCase_G21_CloseIdleSparesRequestsButNotTheirConnections(t *testing.T) {
+	asked, finish := make(chan struct{}, 4), make(chan struct{}, 4)
+	url, connections := countingStub(t, func(_ int, conn *net.TCPConn) bool {
+		asked <- struct{}{}
+		<-finish
+		_, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+		return err == nil
+	})
+	p := described("openai", url)
+	p.Capacity = 2
+	s := newSet(t, clockwork.NewRealClock(), p)
+	a, doneA := start(t, t.Context(), s, begin("{}"), "{}")
+	await(t, asked, "the first request")
+	s.CloseIdle()
+	// The transport pools connections again as soon as it was asked for one.
+	b, doneB := start(t, t.Context(), s, begin("{}"), "{}")
+	await(t, asked, "the second request")
+	finish <- struct{}{}
+	finish <- struct{}{}
+	require.NoError(t, await(t, doneA, "the first request's end"))
+	require.NoError(t, await(t, doneB, "the second request's end"))
+	a.whole()
+	b.whole()
+	// Two at once take whatever the pool has.
+	_, doneC := start(t, t.Context(), s, begin("{}"), "{}")
+	_, doneD := start(t, t.Context(), s, begin("{}"), "{}")
+	await(t, asked, "the third request")
+	await(t, asked, "the fourth request")
+	finish <- struct{}{}
+	finish <- struct{}{}
+	require.NoError(t, await(t, doneC, "an end"))
+	require.NoError(t, await(t, doneD, "an end"))
+	assert.EqualValues(t, 3, connections.Load(), "the second request's connection serves on, the first one's does not")
+}
+
 func TestCloseCutsWhatDoesNotEnd(t *testing.T) {
 	stub := newStuckServer(t, eventHead+oneEvent)
 	s := NewSet(Config{Clock: clockwork.NewFakeClock(), Log: quiet()})
@@ -493,42 +529,3 @@ func TestConfigurationAndRequestsAtOnce(t *testing.T) {
 		await(t, done, "the requests")
 	}
 }
-
-// The list that names a provider and a request for it travel on different
-// streams: a request that is faster waits for the list, for a bounded time.
-func TestRequestThatOvertakesItsProviderList(t *testing.T) {
-	clock := clockwork.NewFakeClock()
-	s := NewSet(Config{Clock: clock, Log: slog.New(slog.DiscardHandler)})
-	defer s.Close(t.Context())
-	body := []byte(`{"model":"simulator","messages":[{"role":"user","content":"hi"}]}`)
-	run := func() <-chan *Frame {
-		frames := make(chan *Frame, 8)
-		go func() {
-			_ = s.Run(t.Context(), &runtimev1.RequestBegin{ProviderId: "sim", Path: "/v1/chat/completions", ContentLength: uint64(len(body))}, body, frameFunc(func(f *Frame) error {
-				copied := *f
-				frames <- &copied
-				return nil
-			}))
-			close(frames)
-		}()
-		return frames
-	}
-	late := run()
-	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
-	clock.Advance(listPatience)
-	f := <-late
-	require.Equal(t, runtimev1.FailureCode_FAILURE_CODE_NEVER_OPENED, f.Failure.GetCode())
-
-	early := run()
-	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
-	s.Apply(list(&runtimev1.Provider{Id: "sim", Type: "simulator", Capacity: 1, Simulator: &runtimev1.Simulator{}}))
-	f = <-early
-	require.Nil(t, f.Failure)
-	require.EqualValues(t, 200, f.Head.GetStatus())
-	for range early {
-	}
-}
-
-type frameFunc func(*Frame) error
-
-func (f frameFunc) Frame(frame *Frame) error { return f(frame) }
