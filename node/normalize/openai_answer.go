@@ -111,7 +111,8 @@ func (r *openAIReader) event(data []byte) error {
 		return nil
 	case string(data) == "[DONE]":
 		r.done = true
-		return r.end()
+		r.conclude()
+		return nil
 	}
 	var c chatChunk
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -192,18 +193,23 @@ func argumentsOf(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// end completes an answer that has a finish reason or an end marker.
+// end takes an event without an empty line after it, which some servers send last.
 func (r *openAIReader) end() error {
-	if err := r.dispatch(); err != nil || r.over {
-		return err
+	err := r.dispatch()
+	if err == nil {
+		r.conclude()
 	}
+	return err
+}
+
+// conclude completes an answer that has a finish reason or an end marker.
+func (r *openAIReader) conclude() {
 	switch {
 	case r.finish != nil:
 		r.complete(*r.finish)
 	case r.done:
 		r.complete("")
 	}
-	return nil
 }
 
 // statusIn finds the status that an error in a stream names, 0 if none.
