@@ -139,6 +139,10 @@ test: build ## every test under the race detector, real processes included
 e2e: build ## only the tests that put real parts together
 	CGO_ENABLED=1 go test -race -count=1 -timeout 8m ./e2e/...
 
+.PHONY: storm
+storm: build ## an Edge restarts under many nodes (NODES=n, 500); tells how they come back and what it costs
+	IOP_STORM_NODES='$(or $(NODES),500)' go test -count=1 -v -timeout 8m -run '^TestCase_G10_ManyNodesReconnect' ./e2e
+
 .PHONY: e2e-engines
 e2e-engines: ## a real Ollama with a tiny model, driven by official clients (first run: some minutes)
 	./e2e/engines/run.sh

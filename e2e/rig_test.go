@@ -324,7 +324,7 @@ func startProcess(t *testing.T, name string, args ...string) *process {
 	t.Helper()
 	p := &process{name: name, done: make(chan struct{}), more: make(chan struct{})}
 	p.cmd = exec.Command(binary, append(args, "--log-format", "json")...)
-	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
+	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())
