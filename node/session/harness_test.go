@@ -109,7 +109,9 @@ type testProviders struct {
 	applied chan []*runtimev1.Provider
 }
 
-func (p *testProviders) Apply(set []*runtimev1.Provider) { p.applied <- set }
+func (p *testProviders) ApplyAnew(set *runtimev1.ProviderSet) { p.applied <- set.GetProviders() }
+
+func (p *testProviders) Apply(set *runtimev1.ProviderSet) { p.applied <- set.GetProviders() }
 
 func (p *testProviders) Run(ctx context.Context, begin *runtimev1.RequestBegin, body []byte, out provider.Writer) error {
 	return p.run(ctx, begin, body, out)
