@@ -51,7 +51,7 @@ func (e *Edge) state() control.State {
 	snap := e.snapshot()
 	st := control.State{
 		At: e.clock.Now(), Admission: e.broker.Snapshot(), ProviderTypes: map[admission.ResourceKey]string{},
-		StaleRefused: e.link.Counters().StaleTokens, ConfigRevision: revision, LastRefreshError: refused,
+		StaleRefused: e.link.Counters().TokensRefused(), ConfigRevision: revision, LastRefreshError: refused,
 	}
 	linked := map[admission.NodeID]nodelink.NodeStatus{}
 	for _, n := range e.link.Nodes() {

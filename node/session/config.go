@@ -66,6 +66,9 @@ const (
 	// probeSlack is how much later than the Edge's next heartbeat is due a Probe
 	// gives the session up, besides half an interval.
 	probeSlack = time.Second
+	// stopped is how far behind its time a timer runs off only when the whole
+	// process was stopped, or its machine asleep.
+	stopped = time.Second
 )
 
 const (

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"errors"
+	"io"
 	"sync"
 	"time"
 )
@@ -14,11 +16,14 @@ type pool struct {
 	mu       sync.Mutex
 	streams  map[uint32]*work
 	lastID   uint32
-	total    int  // how many there shall be
-	draining bool // the node stops: no new streams
-	closed   bool // the session is over: no new streams
-	failures int  // streams lost in a row
-	holdOff  bool // a lost stream has put off opening more
+	total    int   // how many there shall be
+	draining bool  // the node stops: no new streams
+	leaving  bool  // the Edge stops: no new streams
+	closed   bool  // the session is over: no new streams
+	failures int   // streams lost in a row
+	holdOff  bool  // a lost stream has put off opening more
+	lost     int   // streams lost since the last were opened again
+	lastLoss error // of the last of them
 	// ended keeps, for streams that are no more, the highest request number
 	// seen: a Query about them must not say "never seen" of a request that was.
 	ended map[uint32]uint64
@@ -30,6 +35,11 @@ const (
 	// Streams that keep failing are opened again after a growing delay.
 	firstHoldOff = 100 * time.Millisecond
 	lastHoldOff  = 5 * time.Second
+	// unseenPatience is how long "not seen" is kept back, in case the request is
+	// about to be read: when this process was stopped for a while, a Query and the
+	// request it asks about lie in two sockets, and either may be read first. It
+	// is shorter than the Edge's patience with a stream that has broken.
+	unseenPatience = 500 * time.Millisecond
 )
 
 // want sets how many streams there shall be, in use and parked together.
@@ -61,8 +71,12 @@ func (p *pool) works() {
 }
 
 // gone is told by a stream's loop at its end. A clean end is the Edge's wish to
-// have fewer; a lost stream is replaced after a while.
-func (p *pool) gone(w *work, clean bool) {
+// have fewer; a lost stream is replaced after a while, if the session still stands
+// then: when it does not, its own end says why, and in an orderly stop of the Edge
+// nothing was lost.
+func (p *pool) gone(w *work, err error) {
+	clean := errors.Is(err, io.EOF)
+	defer w.settle() // after p.mu
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.streams, w.id)
@@ -70,7 +84,12 @@ func (p *pool) gone(w *work, clean bool) {
 		clear(p.ended)
 	}
 	p.ended[w.id] = w.highestSeen()
-	if clean || p.holdOff || p.closed {
+	if clean || p.closed {
+		return
+	}
+	p.lost++
+	p.lastLoss = err
+	if p.holdOff {
 		return
 	}
 	p.holdOff = true
@@ -80,6 +99,10 @@ func (p *pool) gone(w *work, clean bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.holdOff = false
+		if !p.closed && !p.leaving && p.session.life.Err() == nil {
+			p.session.cfg.Logger.Warn("work streams were lost and are opened again", "streams", p.lost, "after", delay, "error", p.lastLoss)
+		}
+		p.lost, p.lastLoss = 0, nil
 		p.fillLocked()
 	})
 }
@@ -94,10 +117,33 @@ func (p *pool) cancel(id uint32, number uint64) {
 	}
 }
 
-// query reports whether a request has been seen. One that has not is refused
-// from now on. Of a stream it knows nothing of it says "seen", which repeats
-// nothing.
-func (p *pool) query(id uint32, number uint64) (seen bool) {
+// query answers whether a request has been seen: at once if it has or its stream
+// is no more, otherwise when it comes, the stream ends or unseenPatience is over.
+// A request that was not seen is refused from the answer on. Of a stream it knows
+// nothing of it says "seen", which repeats nothing.
+func (p *pool) query(id uint32, number uint64, answer func(seen bool)) {
+	tell := func() {
+		if p.session.life.Err() == nil {
+			answer(p.seen(id, number))
+		}
+	}
+	p.mu.Lock()
+	w := p.streams[id]
+	p.mu.Unlock()
+	if w == nil {
+		tell()
+		return
+	}
+	q := &question{number: number, settle: sync.OnceFunc(tell)}
+	if asked := w.ask(q); asked == q {
+		p.session.cfg.Clock.AfterFunc(unseenPatience, func() { w.answered(q); q.settle() })
+	} else if asked == nil {
+		tell()
+	}
+}
+
+// seen reports whether a request has been seen, and refuses it from now on if not.
+func (p *pool) seen(id uint32, number uint64) bool {
 	p.mu.Lock()
 	w := p.streams[id]
 	highest, known := p.ended[id]
@@ -106,6 +152,13 @@ func (p *pool) query(id uint32, number uint64) (seen bool) {
 		return w.wasSeen(number)
 	}
 	return !known || highest >= number
+}
+
+// edgeLeaves is told of the Edge's notice that it stops: its streams end.
+func (p *pool) edgeLeaves() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaving = true
 }
 
 func (p *pool) drain() {

@@ -282,6 +282,7 @@ func (s *session) pulse() {
 		write int64 // when it began
 		beats int   // since then
 	}
+	woken := false // the silence is given one more interval
 	for {
 		select {
 		case <-beat.Chan():
@@ -310,11 +311,19 @@ func (s *session) pulse() {
 			}
 		case <-limit.Chan():
 			left := timeout - (s.now() - time.Duration(s.lastSeen.Load()))
-			if left <= 0 {
+			switch {
+			case left < -stopped && !woken:
+				// The timer is far behind its time: this process was stopped, and what
+				// the Edge has sent meanwhile is not read yet.
+				woken = true
+				limit.Reset(interval)
+			case left <= 0:
 				s.end(ErrEdgeSilent)
 				return
+			default:
+				woken = false
+				limit.Reset(left)
 			}
-			limit.Reset(left)
 		case <-s.life.Done():
 			return
 		}
@@ -351,14 +360,17 @@ func (s *session) readAll(conn *sessionConn) {
 		case *runtimev1.SessionResponse_Cancel:
 			s.pool.cancel(m.Cancel.GetStreamId(), m.Cancel.GetRequestNumber())
 		case *runtimev1.SessionResponse_Query:
-			seen := s.pool.query(m.Query.GetStreamId(), m.Query.GetRequestNumber())
-			s.enqueue(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_QueryResult{QueryResult: &runtimev1.QueryResult{
-				StreamId: m.Query.GetStreamId(), RequestNumber: m.Query.GetRequestNumber(), Seen: seen,
-			}}})
+			id, number := m.Query.GetStreamId(), m.Query.GetRequestNumber()
+			s.pool.query(id, number, func(seen bool) {
+				s.enqueue(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_QueryResult{QueryResult: &runtimev1.QueryResult{
+					StreamId: id, RequestNumber: number, Seen: seen,
+				}}})
+			})
 		case *runtimev1.SessionResponse_WorkStreams:
 			s.pool.want(int(min(m.WorkStreams.GetTotal(), maxStreams)))
 		case *runtimev1.SessionResponse_Drain:
 			draining = &EdgeDrainingError{RetryAfter: time.Duration(m.Drain.GetRetryAfterMs()) * time.Millisecond}
+			s.pool.edgeLeaves()
 			s.cfg.Logger.Info("the edge stops: running work goes on", "retry_after", draining.RetryAfter)
 		}
 	}

@@ -154,12 +154,61 @@ func TestAQueryTellsWhatWasSeenAndRefusesTheRest(t *testing.T) {
 	_, err := w.Receive()
 	require.NoError(t, err)
 	require.True(t, r.seen(id, 1))
-	require.False(t, r.seen(id, 2))
+	r.send(queryMessage(id, 2))
+	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 3)) // heartbeat, timeout, the answer kept back
+	e.clock.Advance(unseenPatience)
+	result := r.receive().GetQueryResult()
+	require.EqualValues(t, 2, result.GetRequestNumber())
+	require.False(t, result.GetSeen())
 	require.NoError(t, w.Send(request(2, "came after all", true)))
 	answer, err := w.Receive()
 	require.NoError(t, err)
 	require.Equal(t, runtimev1.FailureCode_FAILURE_CODE_NEVER_OPENED, answer.GetFailure().GetCode())
 	require.True(t, r.seen(99, 1), "of an unknown stream nothing is claimed")
+}
+
+// A node that was stopped may read the Query before the request that lies in
+// another socket: the request is not burnt.
+func TestCase_G04_AQueryThatIsReadBeforeItsRequestBurnsNothing(t *testing.T) {
+	e, _ := newPuppetEdge(t, false)
+	r := e.connect(echo)
+	w := await(e, e.works)
+	id := streamID(t, w)
+	r.send(queryMessage(id, 1))
+	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 3)) // heartbeat, timeout, the answer kept back
+	e.clock.Advance(unseenPatience - 1)
+	require.NoError(t, w.Send(request(1, "read late", true)))
+	answer, err := w.Receive()
+	require.NoError(t, err)
+	require.Equal(t, "read late", string(answer.GetBody()))
+	e.clock.Advance(1)
+	result := r.receive().GetQueryResult()
+	require.EqualValues(t, 1, result.GetRequestNumber())
+	require.True(t, result.GetSeen())
+}
+
+// S12: a node that was stopped for about the heartbeat timeout reads what the Edge
+// has sent meanwhile before it calls the Edge silent; once.
+func TestCase_G04_ANodeThatWasStoppedListensBeforeItCallsTheEdgeSilent(t *testing.T) {
+	e, _ := newPuppetEdge(t, false)
+	r := e.connect(mustNotRun(t))
+	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 2))
+	e.clock.Advance(15*time.Second + stopped + 1) // in one leap
+	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 2), "it listens on")
+	r.send(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Heartbeat{Heartbeat: &runtimev1.Heartbeat{}}})
+	r.send(queryMessage(99, 1))
+	for r.receive().GetQueryResult() == nil { // what lay in the socket is read, after the heartbeats
+	}
+	for range 2 { // 10 s since
+		e.clock.Advance(5 * time.Second)
+		require.NoError(t, e.clock.BlockUntilContext(e.ctx, 2))
+	}
+	require.Empty(t, r.done)
+	e.clock.Advance(20 * time.Second) // another leap, and now nothing comes
+	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 2))
+	require.Empty(t, r.done)
+	e.clock.Advance(5 * time.Second)
+	require.ErrorIs(t, await(e, r.done), ErrEdgeSilent)
 }
 
 func TestTheEndOfAStreamCancelsItsRequest(t *testing.T) {

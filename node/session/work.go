@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"sync"
 
@@ -29,19 +28,18 @@ type work struct {
 	cancelled uint64 // highest number cancelled, be it seen or not
 	running   uint64 // number under way in the providers; 0 = none
 	stop      context.CancelFunc
+	question  *question // kept back; nil = none
+	over      bool      // no request will be seen any more
+}
+
+// question is a Query about a request that is not seen yet. settle answers it, once.
+type question struct {
+	number uint64
+	settle func()
 }
 
 // loop opens the stream and serves requests on it to its end.
-func (w *work) loop() {
-	err := w.serve()
-	clean := errors.Is(err, io.EOF)
-	if !clean && w.session.life.Err() == nil {
-		// Even when the Edge no longer knows the generation: why it ended is for the
-		// session stream to say.
-		w.session.cfg.Logger.Warn("work stream lost", "stream", w.id, "error", err)
-	}
-	w.session.pool.gone(w, clean)
-}
+func (w *work) loop() { w.session.pool.gone(w, w.serve()) }
 
 func (w *work) serve() error {
 	s := w.session
@@ -135,12 +133,52 @@ func (w *work) serveRequest() error {
 // above all before.
 func (w *work) see(number uint64) bool {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	if number <= w.seen {
+		w.mu.Unlock()
 		return false
 	}
 	w.seen = number
+	q := w.question
+	w.question = nil
+	w.mu.Unlock()
+	if q != nil {
+		q.settle()
+	}
 	return true
+}
+
+// ask keeps q back and returns it. Asked once more, it returns the former question,
+// whose answer serves both; nil if q is to be answered now.
+func (w *work) ask(q *question) *question {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.seen >= q.number || w.over, w.question != nil && w.question.number != q.number:
+		return nil
+	case w.question == nil:
+		w.question = q
+	}
+	return w.question
+}
+
+// answered forgets q, which is being answered.
+func (w *work) answered(q *question) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.question == q {
+		w.question = nil
+	}
+}
+
+// settle answers what is asked of a stream that has ended.
+func (w *work) settle() {
+	w.mu.Lock()
+	q := w.question
+	w.question, w.over = nil, true
+	w.mu.Unlock()
+	if q != nil {
+		q.settle()
+	}
 }
 
 // start begins the run of a request, unless its cancel came first.

@@ -80,9 +80,13 @@ const (
 	// lossPatience is how long a request whose stream has broken keeps its slot
 	// while its node is asked whether it is still there.
 	lossPatience = time.Second
-	// takePatience is how long a granted request waits for a parked stream: time
-	// enough for the node to dial another connection.
+	// takePatience is how long a granted request waits for a parked stream once the
+	// node is heard of: time enough for it to dial another connection.
 	takePatience = 5 * time.Second
+	// stopped is how far behind its time a timer runs off only when the whole
+	// process was stopped, or its machine asleep. wakePatience is what a silent
+	// node is given then, for its messages to be read.
+	stopped, wakePatience = time.Second, time.Second
 )
 
 const (

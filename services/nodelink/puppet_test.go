@@ -278,39 +278,6 @@ func TestARegistrationThatNeverComesIsGivenUp(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestStaleTokensAreRefusedAndCounted(t *testing.T) {
-	e := newEdge(t)
-	p := e.puppet()
-	p.register(nodeToken, nil)
-	token := p.accepted.GetGenerationToken()
-	_ = p.work(token, "1")
-	e.take().Park()
-	e.svc.end(e.svc.owners()[0], "over", abrupt)
-
-	q := e.puppet() // another transport: nothing of the old connection is left
-	for i, stale := range []string{token, "", "guess", token + "x"} {
-		_, err := q.work(stale, "2").Receive()
-		require.Equal(t, connect.CodeUnauthenticated, connect.CodeOf(err), "%v", err)
-		require.EqualValues(t, i+1, e.svc.Counters().StaleTokens)
-	}
-	require.NotContains(t, e.logs.String(), token)
-}
-
-func TestStreamIdsMustBeUniqueNumbers(t *testing.T) {
-	e := newEdge(t)
-	p := e.puppet()
-	p.register(nodeToken, nil)
-	token := p.accepted.GetGenerationToken()
-	_ = p.work(token, "7")
-	e.take().Park()
-	for _, id := range []string{"0", "-1", "x", "", "4294967296"} {
-		_, err := p.work(token, id).Receive()
-		require.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err), "id %q: %v", id, err)
-	}
-	_, err := p.work(token, "7").Receive()
-	require.Equal(t, connect.CodeAlreadyExists, connect.CodeOf(err))
-}
-
 func TestASilentHandOffIsAskedForAndReadmittedIfNeverSeen(t *testing.T) {
 	e := newEdge(t)
 	p := e.puppet()

@@ -2,9 +2,9 @@ package nodelink
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -15,12 +15,6 @@ import (
 	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 	"github.com/iop-dev/iop/proto/framecodec"
 )
-
-// tokenHash is the SHA-256 of a generation token: looking a hash up tells an
-// attacker nothing about the tokens by its timing.
-type tokenHash [sha256.Size]byte
-
-func hashToken(token string) tokenHash { return sha256.Sum256([]byte(token)) }
 
 // Session implements the Session RPC: one registration, to its end.
 func (s *Service) Session(ctx context.Context, conn *sessionConn) error {
@@ -47,7 +41,11 @@ func (s *Service) Session(ctx context.Context, conn *sessionConn) error {
 	accepted, refusal := s.admit(register, secret, t, conn.Peer().Addr)
 	if refusal != nil {
 		s.counters.rejected(refusal.Reason)
-		s.cfg.Logger.Warn("node rejected", "node", register.NodeId, "reason", reasonName(refusal.Reason), "remote", conn.Peer().Addr)
+		if refusal.Reason != runtimev1.RejectReason_REJECT_REASON_DUPLICATE_OWNER { // duplicate has told of it
+			reason := reasonName(refusal.Reason)
+			s.log.warn("node "+register.NodeId+" "+reason+" "+register.InstanceId, "node rejected", "node", register.NodeId, "reason", reason,
+				"instance", register.InstanceId, "remote", conn.Peer().Addr, "message", refusal.Message)
+		}
 		return conn.Send(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Rejected{Rejected: refusal}})
 	}
 	guard.Stop()
@@ -139,12 +137,17 @@ func (s *Service) admit(register *runtimev1.Register, secret string, t *transpor
 	case former.silence() >= s.cfg.HeartbeatTimeout:
 		cause = "silent past the heartbeat timeout while another process connected"
 	default:
+		n.rival.count++
+		n.rival.Rival = Rival{
+			InstanceID: register.InstanceId, SoftwareVersion: register.SoftwareVersion,
+			OS: register.Os, Arch: register.Arch, Remote: remote, At: now,
+		}
 		n.mu.Unlock()
-		return nil, reject(runtimev1.RejectReason_REJECT_REASON_DUPLICATE_OWNER,
-			"another process is connected as node %q: stop it, or give this one an id of its own", register.NodeId)
+		return nil, s.duplicate(former, register, remote)
 	}
+	fenced := false
 	if former != nil {
-		n.fenceLocked(s.cfg.Broker)
+		fenced = n.fenceLocked(s.cfg.Broker)
 	}
 	// Streams are looked up under n.mu: a grant made the moment Connect returns
 	// finds the session.
@@ -154,7 +157,7 @@ func (s *Service) admit(register *runtimev1.Register, secret string, t *transpor
 	n.mu.Unlock()
 
 	if former != nil {
-		s.bury(former, cause, abrupt)
+		s.bury(former, cause, abrupt, fenced)
 	}
 	// A refresh that came between reading the providers and installing the
 	// session has not reached it.
@@ -170,6 +173,24 @@ func (s *Service) admit(register *runtimev1.Register, secret string, t *transpor
 	return next, nil
 }
 
+// duplicate reports that two processes are configured with one node id, to the
+// operator of the Edge and to that of the newcomer: either may be the one who has
+// to change it.
+func (s *Service) duplicate(owner *session, register *runtimev1.Register, remote string) *runtimev1.Rejected {
+	id, held := register.NodeId, s.cfg.Clock.Since(owner.since).Round(time.Second)
+	s.log.warn("duplicate "+id+" "+owner.register.InstanceId+" "+register.InstanceId,
+		"two processes use one node id: stop one of them, or give it an id of its own in node.yaml and under nodes here",
+		"node", id,
+		slog.Group("owner", "instance", owner.register.InstanceId, "remote", owner.remote, "version", owner.register.SoftwareVersion,
+			"os", owner.register.Os, "arch", owner.register.Arch, "connected_for", held),
+		slog.Group("refused", "instance", register.InstanceId, "remote", remote, "version", register.SoftwareVersion,
+			"os", register.Os, "arch", register.Arch))
+	return reject(runtimev1.RejectReason_REJECT_REASON_DUPLICATE_OWNER,
+		"another process (version %.40s on %.20s/%.20s, from %s, instance %.40s) is connected as node %q since %v: stop one of the two, "+
+			"or give this one an id of its own in node.yaml and in the Edge's configuration; it is served here as soon as the other has gone",
+		owner.register.SoftwareVersion, owner.register.Os, owner.register.Arch, owner.remote, owner.register.InstanceId, id, held)
+}
+
 // end fences a session's generation, ends its streams, then tells the world: in
 // this order. It does nothing for a session that is not the owner any more, so a
 // stale close changes nothing (S12). It waits for nobody.
@@ -179,21 +200,20 @@ func (s *Service) end(old *session, cause string, how manner) {
 	defer n.turn.Unlock()
 	n.mu.Lock()
 	owner := n.session == old
-	if owner {
-		n.fenceLocked(s.cfg.Broker)
-	}
+	fenced := owner && n.fenceLocked(s.cfg.Broker)
 	n.mu.Unlock()
 	if owner {
-		s.bury(old, cause, how)
+		s.bury(old, cause, how, fenced)
 	}
 }
 
-// bury ends a fenced session's streams and publishes the end. Called with
-// node.turn, so that the events of a node are in order.
-func (s *Service) bury(old *session, cause string, how manner) {
+// bury ends a fenced session's streams and publishes the end, if it was the core
+// that has fenced it. Called with node.turn, so that the events of a node are in
+// order.
+func (s *Service) bury(old *session, cause string, how manner, fenced bool) {
 	s.dropToken(old)
 	old.close(how)
-	if s.cfg.Events != nil {
+	if s.cfg.Events != nil && fenced {
 		s.cfg.Events.NodeDisconnected(old.node.id, cause)
 	}
 	s.cfg.Logger.Info("node disconnected", "node", old.node.id, "cause", cause,

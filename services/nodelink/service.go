@@ -3,12 +3,9 @@ package nodelink
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -25,10 +22,11 @@ import (
 type Service struct {
 	cfg      Config
 	counters counters
+	log      repeats
 
 	mu         sync.RWMutex
 	nodes      map[admission.NodeID]*node
-	tokens     map[tokenHash]*session
+	tokens     tokens
 	draining   bool
 	retryAfter time.Duration
 	closed     bool
@@ -46,15 +44,22 @@ type node struct {
 	mu      sync.Mutex
 	session *session // nil while offline
 	last    NodeStatus
+	rival   struct { // another process that claimed the id
+		Rival
+		count uint64
+	}
 }
 
-// fenceLocked ends the ownership of the present session.
-func (n *node) fenceLocked(b Broker) {
+// fenceLocked ends the ownership of the present session. It reports whether the
+// core has fenced it just now: only that is an end to tell of.
+func (n *node) fenceLocked(b Broker) (fenced bool) {
 	old := n.session
-	b.Disconnect(n.id, old.generation)
+	old.fenced.Store(true)
+	fenced = b.Disconnect(n.id, old.generation)
 	n.last = old.status()
 	n.last.Connected, n.last.Draining = false, false
 	n.session = nil
+	return fenced
 }
 
 var _ dispatch.Link = (*Service)(nil)
@@ -66,8 +71,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	return &Service{
 		cfg:    cfg,
+		log:    repeats{clock: cfg.Clock, log: cfg.Logger, told: map[string]*repeat{}},
 		nodes:  map[admission.NodeID]*node{},
-		tokens: map[tokenHash]*session{},
+		tokens: tokens{live: map[tokenHash]*session{}, past: map[tokenHash]struct{}{}},
 	}, nil
 }
 
@@ -92,10 +98,6 @@ func (s *Service) Handler(options ...connect.HandlerOption) (path string, handle
 	return path, carry(handler)
 }
 
-// errStaleToken refuses a work stream whose generation has ended, or never was.
-var errStaleToken = connect.NewError(connect.CodeUnauthenticated,
-	errors.New("the generation token is stale or unknown: register again"))
-
 // Work implements the Work RPC: the stream is parked, and waits here for its end.
 func (s *Service) Work(ctx context.Context, conn *connect.BidiStream[runtimev1.WorkRequest, runtimev1.WorkResponse]) error {
 	t := transportOf(ctx)
@@ -107,26 +109,17 @@ func (s *Service) Work(ctx context.Context, conn *connect.BidiStream[runtimev1.W
 	}
 	defer s.handlers.Done()
 
-	owner := s.byToken(conn.RequestHeader().Get(framecodec.HeaderGenerationToken))
-	if owner == nil {
-		s.counters.staleTokens.Add(1)
-		s.cfg.Logger.Warn("work stream refused: its generation token is stale or unknown", "remote", conn.Peer().Addr)
-		return errStaleToken
-	}
-	id, err := strconv.ParseUint(conn.RequestHeader().Get(framecodec.HeaderStreamID), 10, 32)
-	if err != nil || id == 0 {
-		return connect.NewError(connect.CodeInvalidArgument, errors.New(framecodec.HeaderStreamID+" must be a decimal number from 1 to 4294967295"))
+	owner, id, err := s.vet(conn.RequestHeader())
+	if err != nil {
+		return s.refuseStream(err, conn.Peer().Addr)
 	}
 	// The response header tells the node that the stream stands.
 	if err := conn.Conn().Send(nil); err != nil {
 		return err
 	}
-	ws := &workStream{session: owner, id: uint32(id), conn: conn.Conn(), transport: t, gone: make(chan struct{})}
+	ws := &workStream{session: owner, id: id, conn: conn.Conn(), transport: t, gone: make(chan struct{})}
 	if err := owner.add(ws); err != nil {
-		if errors.Is(err, errStaleToken) {
-			s.counters.staleTokens.Add(1)
-		}
-		return err
+		return s.refuseStream(err, conn.Peer().Addr)
 	}
 	select {
 	case <-ws.gone:
@@ -135,26 +128,6 @@ func (s *Service) Work(ctx context.Context, conn *connect.BidiStream[runtimev1.W
 		<-ws.gone
 	}
 	return nil
-}
-
-// byToken is the one place that maps a generation token to its session: nil for
-// a token that is stale, unknown or absent.
-func (s *Service) byToken(token string) *session {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.tokens[hashToken(token)]
-}
-
-func (s *Service) setToken(owner *session) {
-	s.mu.Lock()
-	s.tokens[owner.tokenHash] = owner
-	s.mu.Unlock()
-}
-
-func (s *Service) dropToken(owner *session) {
-	s.mu.Lock()
-	delete(s.tokens, owner.tokenHash)
-	s.mu.Unlock()
 }
 
 func (s *Service) nodeOf(id admission.NodeID) *node {
@@ -286,20 +259,4 @@ func (s *Service) known() []*node {
 	}
 	slices.SortFunc(all, func(a, b *node) int { return cmp.Compare(a.id, b.id) })
 	return all
-}
-
-type counters struct {
-	staleTokens atomic.Uint64
-	overflows   atomic.Uint64
-	mu          sync.Mutex
-	rejections  map[string]uint64
-}
-
-func (c *counters) rejected(reason runtimev1.RejectReason) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.rejections == nil {
-		c.rejections = map[string]uint64{}
-	}
-	c.rejections[reasonName(reason)]++
 }

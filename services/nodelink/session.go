@@ -40,12 +40,16 @@ type session struct {
 	writing  atomic.Int64
 	cause    atomic.Pointer[string] // of fail
 	revision atomic.Uint64          // of the provider list sent last
+	// fenced is set before the core is told, so that nothing of this connection
+	// passes for current once the core has fenced it.
+	fenced atomic.Bool
 
 	mu        sync.Mutex
 	ended     bool
 	draining  bool // ends as soon as no stream is held and nobody waits
 	providers *runtimev1.ProviderSet
 	streams   map[uint32]*workStream
+	used      usedIDs
 	idle      []*workStream // parked, most recently used last
 	leastIdle int           // fewest parked since the last trim
 	heldCount int
@@ -54,6 +58,16 @@ type session struct {
 }
 
 func (s *session) now() time.Duration { return s.service.cfg.Clock.Since(s.since) }
+
+// isStale reports, and counts, that something came of a generation that is over:
+// it must be dropped.
+func (s *session) isStale() bool {
+	stale := s.fenced.Load()
+	if stale {
+		s.service.counters.staleFrames.Add(1)
+	}
+	return stale
+}
 
 // silence is the time since the last message received.
 func (s *session) silence() time.Duration { return s.now() - time.Duration(s.lastSeen.Load()) }
@@ -107,7 +121,10 @@ func (s *session) readAll(conn *sessionConn) (cause string, err error) {
 			}
 			return "session lost: " + err.Error(), err
 		}
-		s.lastSeen.Store(int64(s.now()))
+		if s.isStale() {
+			return "", nil
+		}
+		s.hear()
 		switch m := m.Message.(type) {
 		case *runtimev1.SessionRequest_Register:
 			err := connect.NewError(connect.CodeInvalidArgument, errors.New("register is for the first message of a session only"))
@@ -160,6 +177,7 @@ func (s *session) pulse() {
 		write int64 // when it began
 		beats int   // since then
 	}
+	woken := false
 	for {
 		select {
 		case <-beat.Chan():
@@ -175,10 +193,18 @@ func (s *session) pulse() {
 			s.trim()
 		case <-limit.Chan():
 			left := cfg.HeartbeatTimeout - s.silence()
+			if left < -stopped && !woken {
+				// The timer is far behind its time: this process was stopped, and what
+				// the node has sent meanwhile is not read yet.
+				woken = true
+				limit.Reset(wakePatience)
+				continue
+			}
 			if left <= 0 {
 				s.service.end(s, fmt.Sprintf("heartbeat timeout: nothing received for %v", cfg.HeartbeatTimeout), abrupt)
 				return
 			}
+			woken = false
 			limit.Reset(left)
 		case <-s.done:
 			return

@@ -2,9 +2,12 @@ package nodelink
 
 import (
 	"maps"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/iop-dev/iop/edge/admission"
+	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 )
 
 // NodeStatus is what the link knows of one node.
@@ -18,8 +21,22 @@ type NodeStatus struct {
 	SoftwareVersion string
 	OS, Arch        string
 	Remote          string // address it dialed from
+	InstanceID      string
 	// Work streams of the present connection.
 	ParkedStreams, HeldStreams int
+	// Duplicates is how often another process was refused because this node's
+	// owner lives; Rival is the last of them.
+	Duplicates uint64
+	Rival      Rival
+}
+
+// Rival is a process that claimed a node id whose owner was another.
+type Rival struct {
+	InstanceID      string
+	SoftwareVersion string
+	OS, Arch        string
+	Remote          string    // address it dialed from
+	At              time.Time // of its last claim
 }
 
 func (s *session) status() NodeStatus {
@@ -31,6 +48,7 @@ func (s *session) status() NodeStatus {
 		LastSeen:        s.since.Add(time.Duration(s.lastSeen.Load())),
 		SoftwareVersion: s.register.SoftwareVersion, OS: s.register.Os, Arch: s.register.Arch,
 		Remote:        s.remote,
+		InstanceID:    s.register.InstanceId,
 		ParkedStreams: len(s.idle), HeldStreams: s.heldCount,
 	}
 }
@@ -46,6 +64,7 @@ func (s *Service) Nodes() []NodeStatus {
 		if n.session != nil {
 			status = n.session.status()
 		}
+		status.Duplicates, status.Rival = n.rival.count, n.rival.Rival
 		n.mu.Unlock()
 		all = append(all, status)
 	}
@@ -54,21 +73,52 @@ func (s *Service) Nodes() []NodeStatus {
 
 // Counters are totals since the start.
 type Counters struct {
-	// StaleTokens is the work streams refused for their generation token.
-	StaleTokens uint64
+	// Work streams refused for what they showed: a token of a generation that is
+	// over, one that never was (or is long forgotten), none at all, and an opening
+	// that was used before.
+	StaleTokens, UnknownTokens, MissingTokens, ReplayedTokens uint64
+	// StaleFrames is what came on streams of a generation that was over, and was
+	// dropped.
+	StaleFrames uint64
 	// Overflows is the sessions ended because the node did not read them.
 	Overflows uint64
 	// Rejections is the registrations refused, by reason ("duplicate_owner").
 	Rejections map[string]uint64
 }
 
+// TokensRefused is all work streams refused for their token.
+func (c Counters) TokensRefused() uint64 {
+	return c.StaleTokens + c.UnknownTokens + c.MissingTokens + c.ReplayedTokens
+}
+
 // Counters reads the counters.
 func (s *Service) Counters() Counters {
-	s.counters.mu.Lock()
-	defer s.counters.mu.Unlock()
+	c := &s.counters
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return Counters{
-		StaleTokens: s.counters.staleTokens.Load(),
-		Overflows:   s.counters.overflows.Load(),
-		Rejections:  maps.Clone(s.counters.rejections),
+		StaleTokens: c.staleTokens.Load(), UnknownTokens: c.unknownTokens.Load(),
+		MissingTokens: c.missingTokens.Load(), ReplayedTokens: c.replayedTokens.Load(),
+		StaleFrames: c.staleFrames.Load(),
+		Overflows:   c.overflows.Load(),
+		Rejections:  maps.Clone(c.rejections),
 	}
+}
+
+type counters struct {
+	staleTokens, unknownTokens, missingTokens, replayedTokens atomic.Uint64
+	staleFrames                                               atomic.Uint64
+	overflows                                                 atomic.Uint64
+
+	mu         sync.Mutex
+	rejections map[string]uint64
+}
+
+func (c *counters) rejected(reason runtimev1.RejectReason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rejections == nil {
+		c.rejections = map[string]uint64{}
+	}
+	c.rejections[reasonName(reason)]++
 }

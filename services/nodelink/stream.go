@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/jonboulle/clockwork"
@@ -64,10 +65,8 @@ func (h *handOff) Send(f *dispatch.RequestFrame) error {
 		return dispatch.ErrLinkLost
 	}
 	if f.Begin != nil {
-		select {
-		case <-h.stream.session.done: // generation is checked again at hand-off
+		if h.stream.session.fenced.Load() { // generation is checked again at hand-off
 			return fmt.Errorf("%w before the request was sent: %w", dispatch.ErrLinkLost, dispatch.ErrNeverSeen)
-		default:
 		}
 		h.probe = h.stream.session.service.cfg.Clock.AfterFunc(silentHandOff, h.ask)
 	}
@@ -88,6 +87,10 @@ func (h *handOff) Receive(f *dispatch.Frame) error {
 	h.in.Reset()
 	if err := h.stream.conn.Receive(h.in); err != nil {
 		return h.lost("receive", err)
+	}
+	if h.stream.session.isStale() {
+		h.bad = true
+		return fmt.Errorf("%w: a frame of a generation that is over", dispatch.ErrLinkLost)
 	}
 	if h.in.Number != h.number {
 		h.bad = true
@@ -198,10 +201,17 @@ func (h *handOff) query() *runtimev1.SessionResponse {
 }
 
 // waiter is a Take that found no parked stream.
-type waiter struct{ ready chan *handOff } // one value, or closed when the session ends
+type waiter struct {
+	ready chan *handOff // one value, or closed when the session ends
+	// heard is when the node was first heard of since the wait began, by
+	// session.now; 0 = not yet. Guarded by session.mu.
+	heard time.Duration
+}
 
-// take returns a parked stream, last in first out, or waits for one until
-// takePatience is over.
+// take returns a parked stream, last in first out, or waits for one. A node that
+// lives and opens none loses the request after takePatience; one that is silent
+// may be frozen, and is given until its heartbeat timeout ends the session: its
+// silence alone burns no candidate.
 func (s *session) take(ctx context.Context) (*handOff, error) {
 	s.mu.Lock()
 	if s.ended {
@@ -228,16 +238,23 @@ func (s *session) take(ctx context.Context) (*handOff, error) {
 
 	patience := s.service.cfg.Clock.NewTimer(takePatience)
 	defer patience.Stop()
-	err := dispatch.ErrNoStream
-	select {
-	case h, ok := <-w.ready:
-		if !ok {
-			return nil, dispatch.ErrLinkLost
+	var err error
+	for err == nil {
+		select {
+		case h, ok := <-w.ready:
+			if !ok {
+				return nil, dispatch.ErrLinkLost
+			}
+			return h, nil
+		case <-patience.Chan():
+			if left := s.patienceWith(w); left > 0 {
+				patience.Reset(left)
+				continue
+			}
+			err = dispatch.ErrNoStream
+		case <-ctx.Done():
+			err = ctx.Err()
 		}
-		return h, nil
-	case <-patience.Chan():
-	case <-ctx.Done():
-		err = ctx.Err()
 	}
 	s.mu.Lock()
 	if i := slices.Index(s.waiters, w); i >= 0 {
@@ -254,6 +271,30 @@ func (s *session) take(ctx context.Context) (*handOff, error) {
 		s.finishIfDrained()
 	}
 	return nil, err
+}
+
+// patienceWith is how much longer w waits: takePatience from when the node was
+// first heard of.
+func (s *session) patienceWith(w *waiter) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.heard == 0 {
+		return takePatience
+	}
+	return w.heard + takePatience - s.now()
+}
+
+// hear notes a message of the node.
+func (s *session) hear() {
+	now := s.now()
+	s.lastSeen.Store(int64(now))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.waiters {
+		if w.heard == 0 {
+			w.heard = max(now, 1)
+		}
+	}
 }
 
 // growLocked decides whether the node shall open more streams: when those in
@@ -311,10 +352,10 @@ func (s *session) add(ws *workStream) error {
 	switch {
 	case s.ended:
 		return errStaleToken
-	case s.streams[ws.id] != nil:
-		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("stream id %d is in use", ws.id))
+	case !s.used.take(ws.id):
+		return errReplayed
 	case len(s.streams) >= maxStreams:
-		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("a node may open at most %d work streams", maxStreams))
+		return errTooManyStreams
 	}
 	s.streams[ws.id] = ws
 	s.offerLocked(ws)
