@@ -50,6 +50,9 @@ func makeCall(rnd *rand.Rand, id string) call {
 		order: order{ID: id, Parts: 2 + rnd.IntN(12), PauseMs: rnd.IntN(25)},
 		wait:  time.Duration(rnd.IntN(60)) * time.Millisecond,
 	}
+	if rnd.IntN(12) == 0 {
+		c.order.Parts *= 4
+	}
 	switch n := rnd.IntN(100); {
 	case n < 10:
 		c.behaviour = abortEarly
@@ -103,9 +106,11 @@ func (s *site) do(c call) reply {
 		size = longTokens * 8
 	}
 	body := requestBody(c.model, c.stream, c.order, size)
-	var reader io.Reader = bytes.NewReader(body)
-	if c.behaviour == slowWriter {
-		reader = &slowBody{body: body, pause: c.wait * 4}
+	source := func() (io.ReadCloser, error) {
+		if c.behaviour == slowWriter {
+			return io.NopCloser(&slowBody{body: body, pause: c.wait * 4}), nil
+		}
+		return io.NopCloser(bytes.NewReader(body)), nil
 	}
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
@@ -113,18 +118,24 @@ func (s *site) do(c call) reply {
 		timer := time.AfterFunc(c.wait, func() { abort(errAborted) })
 		defer timer.Stop()
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.edgeAddr+"/v1/chat/completions", reader)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.edgeAddr+"/v1/chat/completions", nil)
 	if err != nil {
 		return reply{bad: err.Error()}
 	}
-	req.ContentLength = int64(len(body))
-	req.GetBody = nil // nothing is repeated behind the client's back
+	// The transport sends a request again only if it met a connection that had been
+	// closed before: the ledger of the providers would show any other repetition.
+	req.Body, _ = source()
+	req.GetBody, req.ContentLength = source, int64(len(body))
 	req.Header.Set("Authorization", "Bearer "+apiKey)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Request-Id", c.order.ID)
 	res, err := s.client.Do(req)
 	if err != nil {
-		return s.noAnswer(ctx, began, "before the head", err)
+		slack := time.Second + 2*s.lag.now()
+		if c.behaviour == slowWriter {
+			slack += patience // the Edge has a request once it has all of it
+		}
+		return s.noAnswer(ctx, "before the head", err, s.outages.excuse(began, false, slack))
 	}
 	defer res.Body.Close()
 	if got := res.Header.Get("X-Request-Id"); got != c.order.ID {
@@ -143,24 +154,25 @@ func (s *site) do(c call) reply {
 	}
 }
 
-// noAnswer judges a transport error.
-func (s *site) noAnswer(ctx context.Context, began time.Time, where string, err error) reply {
+// noAnswer judges a transport error; down says that an outage of the Edge may be
+// the reason.
+func (s *site) noAnswer(ctx context.Context, where string, err error, down bool) reply {
 	switch {
 	case errors.Is(context.Cause(ctx), errAborted):
 		return reply{class: "aborted by the client"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return reply{class: "no outcome", bad: fmt.Sprintf("no outcome within %s (%s)", patience, where)}
-	case s.outages.touched(began):
+	case down:
 		return reply{class: "transport error while the Edge was down"}
 	}
-	return reply{class: "transport error", bad: fmt.Sprintf("transport error %s though the Edge was up: %v", where, err)}
+	return reply{class: "transport error", bad: fmt.Sprintf("transport error %s though the Edge was up, or stopping in order: %v", where, err)}
 }
 
 // refused judges a status other than 200.
 func (s *site) refused(ctx context.Context, began time.Time, res *http.Response) reply {
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
-		return s.noAnswer(ctx, began, "in an error", err)
+		return s.noAnswer(ctx, "in an error", err, s.outages.excuse(began, true, 0))
 	}
 	var envelope struct {
 		Error struct{ Message, Type, Code string } `json:"error"`
@@ -198,7 +210,7 @@ func (s *site) readWhole(ctx context.Context, began time.Time, c call, res *http
 	}
 	text, err := io.ReadAll(from)
 	if err != nil {
-		if r := s.noAnswer(ctx, began, "in an answer", err); r.class != "transport error" {
+		if r := s.noAnswer(ctx, "in an answer", err, s.outages.excuse(began, true, 0)); r.class != "transport error" {
 			return r
 		}
 		return reply{class: "cut off in mid-answer (no stream)"} // so that it cannot pass for whole
@@ -291,7 +303,7 @@ func (s *site) readStream(ctx context.Context, began time.Time, c call, res *htt
 		case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 			return reply{class: "truncated", bad: fmt.Sprintf("a stream that ended in order without [DONE] or error, after %d events", events)}
 		}
-		return s.noAnswer(ctx, began, fmt.Sprintf("in a stream, after %d events", events), err)
+		return s.noAnswer(ctx, fmt.Sprintf("in a stream, after %d events", events), err, s.outages.excuse(began, true, 0))
 	}
 }
 

@@ -143,8 +143,7 @@ func (i *injector) onEdge(f fault) error {
 	for _, n := range s.nodes {
 		defer n.bother()()
 	}
-	s.outages.begin()
-	defer s.outages.end()
+	defer s.outages.begin(f.class == edgeStop)()
 	p := s.edge.Load()
 	if f.class == edgeKill {
 		p.kill()
@@ -191,16 +190,12 @@ func (i *injector) forAWhile(f fault, change func(*live, bool)) error {
 	return nil
 }
 
-// removed reports whether a model may have had no entry in the file since then.
+// removed reports whether the Edge may not have known a model at some moment since
+// then.
 func (s *site) removed(since time.Time) bool {
 	s.confMu.Lock()
 	defer s.confMu.Unlock()
-	for _, c := range s.conf {
-		if c.gone {
-			return true
-		}
-	}
-	return !s.lastGone.Before(since)
+	return s.missing > 0 || !s.lastGone.Before(since)
 }
 
 // refresh changes the file, has the Edge read it, and waits until that is
@@ -211,8 +206,8 @@ func (s *site) refresh(key string, change func(*live)) error {
 	before := c
 	change(&c)
 	s.conf[key] = c
-	if before.gone || c.gone {
-		s.lastGone = time.Now()
+	if c.gone && !before.gone {
+		s.missing++
 	}
 	s.confMu.Unlock()
 	f := s.fakes[key]
@@ -229,6 +224,7 @@ func (s *site) refresh(key string, change func(*live)) error {
 	}
 	if before.gone && !c.gone {
 		s.confMu.Lock()
+		s.missing--
 		s.lastGone = time.Now()
 		s.confMu.Unlock()
 	}

@@ -129,6 +129,13 @@ func (s *site) baseline(seed uint64, clients int) (map[string]resources, error) 
 	load.start("w", seed+1, clients)
 	time.Sleep(4 * time.Second)
 	load.stop()
+	for _, name := range load.outcomes.names(false) {
+		switch name {
+		case "200 complete", "aborted by the client", "429 queue_full", "503 queue_timeout":
+		default:
+			s.verdict.breach("before any fault %d requests ended with %q", load.outcomes.of(name), name)
+		}
+	}
 	if err := s.idle(30 * time.Second); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net"
 	"net/http"
@@ -271,6 +272,9 @@ func (f *fake) serveConn(c *fakeConn) {
 			}
 		}()
 		err = f.answer(c, x, a)
+		if errors.Is(err, errGone) {
+			f.linger(a.Chaos.ID)
+		}
 		f.end(x)
 		if err != nil {
 			if errors.Is(err, errReset) {
@@ -307,6 +311,17 @@ func (f *fake) pause(c *fakeConn, d time.Duration) error {
 		return errGone
 	case <-f.stopped:
 		return errGone
+	}
+}
+
+// linger is the time that an engine takes to stop after its client has left: well
+// within the grace, and different for each request.
+func (f *fake) linger(id string) {
+	timer := time.NewTimer(f.spec.grace() * time.Duration(crc32.ChecksumIEEE([]byte(id))%60) / 100)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-f.stopped:
 	}
 }
 
@@ -387,10 +402,16 @@ func (f *fake) stream(c *fakeConn, x *execution, a asked) error {
 		if _, err := c.Write(chunk(event(f.spec.target(), part, nil))); err != nil {
 			return err
 		}
-		if i > 0 {
-			if err := f.disturb(c, f.getMode()); err != nil {
-				return err
+		if i == 0 {
+			continue
+		}
+		if err := f.disturb(c, f.getMode()); err != nil {
+			if errors.Is(err, errClosed) && len(a.Chaos.ID)%2 == 0 {
+				// In order, as if this were all: only what it lacks shows that it is not.
+				f.end(x)
+				_, _ = io.WriteString(c, "0\r\n\r\n")
 			}
+			return err
 		}
 	}
 	f.end(x)

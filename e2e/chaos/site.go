@@ -27,7 +27,7 @@ import (
 const (
 	heartbeatInterval = 500 * time.Millisecond
 	heartbeatTimeout  = 1500 * time.Millisecond
-	cancelGrace       = 500 * time.Millisecond
+	cancelGrace       = time.Second
 	gateWait          = 700 * time.Millisecond
 	queueTimeout      = 3 * time.Second
 	idleTimeout       = 3 * time.Second
@@ -159,7 +159,8 @@ type site struct {
 
 	confMu   sync.Mutex
 	conf     map[string]live
-	lastGone time.Time // when a provider was last missing from the file
+	missing  int       // refreshes by which the Edge may not know a model
+	lastGone time.Time // when there was last one
 
 	journalMu sync.Mutex
 	journal   *os.File // what was done when
@@ -441,31 +442,4 @@ func (s *site) close() error {
 	}
 	s.transport.CloseIdleConnections()
 	return nil
-}
-
-// outages are the times in which the Edge was not there for its clients.
-type outages struct {
-	mu   sync.Mutex
-	down int
-	last time.Time // end of the last one
-}
-
-func (o *outages) begin() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.down++
-}
-
-func (o *outages) end() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.down--
-	o.last = time.Now()
-}
-
-// touched reports whether the Edge was away at some moment since then.
-func (o *outages) touched(since time.Time) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.down > 0 || !o.last.Before(since)
 }

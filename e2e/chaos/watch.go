@@ -22,7 +22,7 @@ func (s *site) watch(stop <-chan struct{}) int {
 		began := time.Now()
 		snap, err := s.snapshot(context.Background())
 		if err != nil {
-			if !s.outages.touched(began) {
+			if !s.outages.excuse(began, false, time.Minute) {
 				s.verdict.breach("no snapshot though the Edge was up: %v", err)
 			}
 			continue
