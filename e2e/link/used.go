@@ -4,6 +4,8 @@ package link
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -21,7 +23,7 @@ func NewUsed(binary string, most int, env ...string) (*Used, error) {
 	u := &Used{provider: NewProvider()}
 	var err error
 	u.Site, err = StartSite(binary, Heartbeat{10 * time.Minute, 30 * time.Minute},
-		[]Object{Node("a", At(u.provider, "p", most, 1))}, []Object{Model("m", "a/p="+Hold)}, env...)
+		[]Object{Node("a", At(u.provider, "p", most, 1))}, []Object{Model("m", "a/p="+Hold), Model("once", "a/p="+Once)}, env...)
 	if err == nil {
 		u.Node, err = u.Site.StartNode("a", u.Site.URL())
 	}
@@ -33,7 +35,8 @@ func NewUsed(binary string, most int, env ...string) (*Used, error) {
 }
 
 // Grow runs n requests at once and ends them: each was on a stream of its own,
-// which is parked then.
+// which is parked then. A trickle of others, on one of the streams, lets the
+// collectors of both processes run.
 func (u *Used) Grow(n int) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -43,8 +46,18 @@ func (u *Used) Grow(n int) error {
 		}
 	}
 	cancel()
+	if err := u.Site.Settled(); err != nil {
+		return err
+	}
+	const trickle = 1000
+	for range trickle {
+		answer, err := Wait(u.Site.Ask(context.Background(), "once"), "an answer of the trickle")
+		if err != nil || answer.Status != http.StatusOK {
+			return fmt.Errorf("a request of the trickle was answered %v: %w", answer, err)
+		}
+	}
 	u.Site.Client.CloseIdleConnections()
-	return u.Site.Settled()
+	return nil
 }
 
 // Close ends both.

@@ -23,7 +23,7 @@ var collectors = []struct{ name, env string }{
 type grower interface{ Grow(int) error }
 
 // settle is how long a process is left alone before its memory is read.
-const settle = 2 * time.Second
+const settle = 5 * time.Second
 
 // slopes raises a size in steps up to most, and returns for each process the
 // bytes of memory that one more takes, by least squares.
@@ -96,31 +96,27 @@ func nodeMemory(ctx context.Context, p plan) (figures []figure, err error) {
 }
 
 func streamMemory(ctx context.Context, p plan) (figures []figure, err error) {
-	for i, collector := range collectors {
-		fresh, err := freshStreams(ctx, p, collector.env)
-		if err != nil {
-			return nil, err
-		}
-		used, err := usedStreams(ctx, p, collector.env)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range []struct {
-			what  string
-			sizes []float64 // at the Edge, at the Node
-		}{{"never used", fresh}, {"used", used}} {
-			f := figure{
-				what: fmt.Sprintf("memory of a parked work stream, Edge + Node, %s, %s", s.what, collector.name),
-				value: fmt.Sprintf("%.1f + %.1f = %.1f KiB (slope over %d)",
-					s.sizes[0]/kib, s.sizes[1]/kib, (s.sizes[0]+s.sizes[1])/kib, p.streams),
-			}
-			if i == 0 {
-				f.goal, f.missed = "16 + 32 KiB", s.sizes[0] > 16*kib || s.sizes[1] > 32*kib
-			}
-			figures = append(figures, f)
-		}
+	value := func(sizes []float64) string {
+		return fmt.Sprintf("%.1f + %.1f = %.1f KiB (slope over %d)", sizes[0]/kib, sizes[1]/kib, (sizes[0]+sizes[1])/kib, p.streams)
 	}
-	return figures, nil
+	for i, collector := range collectors {
+		sizes, err := freshStreams(ctx, p, collector.env)
+		if err != nil {
+			return nil, err
+		}
+		f := figure{what: "memory of a parked work stream, Edge + Node, " + collector.name, value: value(sizes)}
+		if i == 0 {
+			f.goal, f.missed = "16 + 32 KiB", sizes[0] > 16*kib || sizes[1] > 32*kib
+		}
+		figures = append(figures, f)
+	}
+	sizes, err := afterPeak(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return append(figures, figure{
+		what: "what a peak of requests leaves resident for each, Edge + Node, as run", value: value(sizes),
+	}), nil
 }
 
 // freshStreams measures streams that were opened and parked, each end against a
@@ -144,9 +140,10 @@ func freshStreams(ctx context.Context, p plan, env string) ([]float64, error) {
 	return append(atEdge, atNode...), err
 }
 
-// usedStreams measures streams that have carried requests.
-func usedStreams(ctx context.Context, p plan, env string) ([]float64, error) {
-	used, err := link.NewUsed(p.binary, p.streams, env)
+// afterPeak measures processes after many requests at once: their parked
+// streams, and whatever else the runtime has not given back to the system.
+func afterPeak(ctx context.Context, p plan) ([]float64, error) {
+	used, err := link.NewUsed(p.binary, p.streams)
 	if err != nil {
 		return nil, err
 	}
