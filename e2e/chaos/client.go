@@ -129,7 +129,7 @@ func (s *site) do(c call) reply {
 	req.Header.Set("Authorization", "Bearer "+apiKey)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Request-Id", c.order.ID)
-	res, err := s.client.Do(req)
+	res, err := s.Do(req)
 	if err != nil {
 		slack := time.Second + 2*s.lag.now()
 		if c.behaviour == slowWriter {

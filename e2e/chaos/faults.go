@@ -153,7 +153,7 @@ func (i *injector) onEdge(f fault) error {
 	} else if code := p.cmd.ProcessState.ExitCode(); code != 0 {
 		return fmt.Errorf("the edge exited with %d after SIGTERM, 0 is promised", code)
 	}
-	s.transport.CloseIdleConnections()
+	s.renewClients()
 	time.Sleep(f.lasts)
 	return s.startEdge()
 }

@@ -139,7 +139,7 @@ func (s *site) baseline(seed uint64, clients int) (map[string]resources, error) 
 	if err := s.idle(30 * time.Second); err != nil {
 		return nil, err
 	}
-	s.transport.CloseIdleConnections()
+	s.clients.Load().CloseIdleConnections()
 	time.Sleep(5 * time.Second) // the Node's idle connections to providers end after 4 s
 	before, _, err := s.measure()
 	return before, err
@@ -268,7 +268,7 @@ func (s *site) judgeCounters() {
 
 // aftermath waits until descriptors are back, then measures.
 func (s *site) aftermath(before map[string]resources) (map[string]resources, map[string]map[string]int) {
-	s.transport.CloseIdleConnections()
+	s.clients.Load().CloseIdleConnections()
 	time.Sleep(5 * time.Second)
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(250 * time.Millisecond) {
 		high := false
@@ -279,7 +279,7 @@ func (s *site) aftermath(before map[string]resources) (map[string]resources, map
 		if !high {
 			break
 		}
-		s.transport.CloseIdleConnections()
+		s.clients.Load().CloseIdleConnections()
 	}
 	after, creators, err := s.measure()
 	if err != nil {

@@ -149,8 +149,7 @@ type site struct {
 	noSpace     string // why there is none
 	edgeAddr    string
 	edgeYAML    string
-	transport   *http.Transport
-	client      *http.Client
+	clients     atomic.Pointer[http.Client]
 	control     controlv1connect.ControlServiceClient
 
 	edgeTurn sync.Mutex // one fault of the Edge or its file at a time
@@ -178,8 +177,7 @@ func newSite(dir, binary string, v *verdict, l *lag) (*site, error) {
 		fakes: map[string]*fake{}, nodes: map[string]*node{}, conf: map[string]live{},
 		edgeYAML: filepath.Join(dir, "edge.yaml"),
 	}
-	s.transport = &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}
-	s.client = &http.Client{Transport: s.transport}
+	s.renewClients()
 	var err error
 	if s.journal, err = os.Create(filepath.Join(dir, "faults.log")); err != nil {
 		return nil, err
@@ -190,7 +188,7 @@ func newSite(dir, binary string, v *verdict, l *lag) (*site, error) {
 	}
 	s.edgeAddr = probe.Addr().String()
 	_ = probe.Close()
-	s.control = controlv1connect.NewControlServiceClient(s.client, "http://"+s.edgeAddr)
+	s.control = controlv1connect.NewControlServiceClient(s, "http://"+s.edgeAddr)
 	if s.space, err = newNetns(); err != nil {
 		s.noSpace = err.Error()
 	}
@@ -235,6 +233,19 @@ func writeYAML(path string, content object) error {
 	}
 	return os.WriteFile(path, text, 0o600)
 }
+
+// renewClients gives requests that begin from now on connections of their own. A
+// connection to a former Edge, whose last answer somebody has yet to read, would
+// look alive to the next request.
+func (s *site) renewClients() {
+	old := s.clients.Swap(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}})
+	if old != nil {
+		old.CloseIdleConnections()
+	}
+}
+
+// Do implements connect.HTTPClient.
+func (s *site) Do(r *http.Request) (*http.Response, error) { return s.clients.Load().Do(r) }
 
 // logf keeps what this program does, next to the logs of the processes.
 func (s *site) logf(format string, args ...any) {
@@ -309,7 +320,7 @@ func (s *site) startEdge() error {
 	}
 	s.edge.Store(p)
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-		res, err := s.client.Get("http://" + s.edgeAddr + "/readyz")
+		res, err := s.clients.Load().Get("http://" + s.edgeAddr + "/readyz")
 		if err == nil {
 			_ = res.Body.Close()
 			if res.StatusCode == http.StatusOK {
@@ -440,6 +451,6 @@ func (s *site) close() error {
 	if s.space != nil {
 		s.space.close()
 	}
-	s.transport.CloseIdleConnections()
+	s.clients.Load().CloseIdleConnections()
 	return nil
 }
