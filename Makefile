@@ -26,6 +26,9 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
+# What the program is built for.
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
 # How long each fuzz target runs, and what narrows tests and benchmarks down:
 # make test PKG=./edge/broker/ ; make bench BENCH=Encode
 FUZZTIME ?= 30s
@@ -117,6 +120,15 @@ lint-go: $(STAMP_GOLANGCI) ## the Go half of lint
 	if [ -n "$$unformatted" ]; then echo "run gofmt -s -w on:" >&2; echo "$$unformatted" >&2; exit 1; fi
 	$(GOLANGCI) run ./...
 
+# Test files included: vet compiles them.
+.PHONY: cross
+cross: ## compile and vet everything for linux, darwin and windows on amd64 and arm64
+	@set -e; for platform in $(PLATFORMS); do \
+		echo "== $$platform"; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build ./...; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go vet ./...; \
+	done
+
 # --- build and run -----------------------------------------------------------
 
 .PHONY: build
@@ -129,11 +141,16 @@ run: build ## build and start Edge and Node on this machine: bin/iop up (ARGS="-
 
 # --- tests -------------------------------------------------------------------
 
+# What concerns a node's connection is run once more with an event bus that is
+# saturated for good (edge/events/eventstest).
+LINK_IDS := S02|S05|S09|S12|S13|S14|S15|S16|S17|G04|Reload
+
 # The build comes first so that tests which start the real binary find its
 # packages compiled, and do not spend their own time limit on it.
 .PHONY: test
 test: build ## every test under the race detector, real processes included
 	CGO_ENABLED=1 go test -race -timeout 8m $(PKG)
+	$(if $(filter ./...,$(PKG)),IOP_TEST_EVENTS=blocked CGO_ENABLED=1 go test -race -timeout 8m -run '$(LINK_IDS)' ./services/nodelink ./cmd/edged ./e2e)
 
 .PHONY: e2e
 e2e: build ## only the tests that put real parts together

@@ -28,6 +28,7 @@ import (
 	// that it has changed.
 	_ "github.com/iop-dev/iop/cmd/edged"
 	_ "github.com/iop-dev/iop/cmd/noded"
+	"github.com/iop-dev/iop/edge/events/eventstest"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 	"github.com/iop-dev/iop/gen/go/iop/control/v1/controlv1connect"
 )
@@ -36,6 +37,9 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(stuckEdge) != "" {
+		os.Exit(runStuckEdge(os.Args[3])) // edge -c FILE
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -179,6 +183,9 @@ func start(t *testing.T, file object, nodes ...string) *rig {
 func (r *rig) startEdge() {
 	r.t.Helper()
 	r.edge = startProcess(r.t, "edge", "edge", "-c", r.edgeYAML)
+	if eventstest.Blocked() {
+		r.edge.await(r.t, "the event bus is saturated for good", "dropped")
+	}
 	r.url = "http://" + r.edge.await(r.t, "listening", "address")
 }
 
@@ -325,6 +332,9 @@ func startProcess(t *testing.T, name string, args ...string) *process {
 	p := &process{name: name, done: make(chan struct{}), more: make(chan struct{})}
 	p.cmd = exec.Command(binary, append(args, "--log-format", "json")...)
 	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
+	if args[0] == "edge" && eventstest.Blocked() {
+		p.cmd.Path, p.cmd.Env = os.Args[0], append(p.cmd.Env, stuckEdge+"=1")
+	}
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())

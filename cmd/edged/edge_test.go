@@ -13,6 +13,7 @@ import (
 
 	"github.com/iop-dev/iop/configs"
 	"github.com/iop-dev/iop/edge/events"
+	"github.com/iop-dev/iop/edge/events/eventstest"
 )
 
 const small = `edge: {listen: "127.0.0.1:0"}
@@ -30,6 +31,7 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(small), 0o600))
 	e, err := New(Options{ConfigPath: file, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
+	eventstest.Saturate(e.Events())
 	heard := e.Events().Subscribe(4)
 	defer heard.Close()
 	ctx, stop := context.WithCancel(t.Context())

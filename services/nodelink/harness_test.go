@@ -17,6 +17,8 @@ import (
 
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/dispatch"
+	"github.com/iop-dev/iop/edge/events"
+	"github.com/iop-dev/iop/edge/events/eventstest"
 	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 	"github.com/iop-dev/iop/node/provider"
 	nodesession "github.com/iop-dev/iop/node/session"
@@ -106,12 +108,15 @@ func (a *testAuth) set(id, token string) {
 	a.tokens[id] = token
 }
 
-// testEvents are the published events, in order.
-type testEvents chan string
+// busEvents puts what the link tells on a bus, as an Edge does.
+type busEvents struct{ bus *events.Bus }
 
-func (e testEvents) NodeConnected(n admission.NodeID) { e <- "connected " + string(n) }
-func (e testEvents) NodeDisconnected(n admission.NodeID, cause string) {
-	e <- "disconnected " + string(n) + ": " + cause
+func (b busEvents) NodeConnected(n admission.NodeID) {
+	b.bus.Publish(events.Event{Kind: "connected", Subject: string(n)})
+}
+
+func (b busEvents) NodeDisconnected(n admission.NodeID, cause string) {
+	b.bus.Publish(events.Event{Kind: "disconnected", Subject: string(n), Detail: ": " + cause})
 }
 
 // logBuffer is a log to search.
@@ -140,7 +145,7 @@ type testEdge struct {
 	broker *testBroker
 	auth   *testAuth
 	clock  *clockwork.FakeClock
-	events testEvents
+	events <-chan events.Event // as the test's own subscriber hears them
 	logs   *logBuffer
 	url    string
 
@@ -156,15 +161,17 @@ func newEdge(t testing.TB) *testEdge {
 		t: t, ctx: ctx,
 		clock:     clockwork.NewFakeClock(),
 		auth:      &testAuth{tokens: map[string]string{nodeID: nodeToken}},
-		events:    make(testEvents, 100),
 		logs:      &logBuffer{},
 		providers: &runtimev1.ProviderSet{Providers: []*runtimev1.Provider{{Id: "vllm", Type: "vllm", Capacity: 4}}},
 		tokens:    map[string]bool{},
 	}
+	bus := &events.Bus{}
+	eventstest.Saturate(bus)
+	e.events = bus.Subscribe(100).C
 	e.broker = &testBroker{t: t, clock: e.clock, drained: make(chan admission.Generation, 10)}
 	var err error
 	e.svc, err = New(Config{
-		Broker: e.broker, Authenticator: e.auth, Events: e.events, Clock: e.clock, Logger: e.logger(),
+		Broker: e.broker, Authenticator: e.auth, Events: busEvents{bus}, Clock: e.clock, Logger: e.logger(),
 		Providers:         func(admission.NodeID) *runtimev1.ProviderSet { return e.providerSet() },
 		HeartbeatInterval: beat, HeartbeatTimeout: silence,
 		EdgeID: "home", SoftwareVersion: "test", BodyLimit: 32 << 20,
@@ -216,7 +223,8 @@ func (e *testEdge) setProviders(set *runtimev1.ProviderSet) {
 
 func (e *testEdge) event(want string) {
 	e.t.Helper()
-	require.Contains(e.t, await(e, e.events), want)
+	got := await(e, e.events)
+	require.Contains(e.t, string(got.Kind)+" "+got.Subject+got.Detail, want)
 }
 
 // await receives from ch, or fails the test when its time is over.
