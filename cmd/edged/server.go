@@ -126,7 +126,8 @@ func (e *Edge) mountAPI(mux *routes) {
 	mux.rest = e.requests.around(e.surface)
 	// The size of a request is guarded on its way in, by the limit in force.
 	path, h := inferencev1connect.NewInferenceServiceHandler(e.typed,
-		connect.WithReadMaxBytes(config.MaxBodyLimitBytes), connect.WithInterceptors(validate.NewInterceptor()))
+		connect.WithReadMaxBytes(config.MaxBodyLimitBytes), connect.WithInterceptors(validate.NewInterceptor()),
+		connect.WithCompressMinBytes(4<<10)) // events of a few bytes are not worth it
 	mux.handle(path, e.requests.around(allow(e.typed.Guard(h), func(secret string) bool {
 		_, ok := e.keyring.APIKey(secret)
 		return ok || e.keyring.Open()
