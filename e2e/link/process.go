@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds every wait of the rig; it never paces one.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // Entry is one line of a process's log.
 type Entry struct {
