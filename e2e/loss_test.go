@@ -123,6 +123,36 @@ func TestCase_G04_FrozenNodeIsFencedAndReturns(t *testing.T) {
 	r.quiet()
 }
 
+// G04: a node that freezes for less than the heartbeat timeout loses nothing:
+// neither hand-offs that lie in its sockets, which the Edge asks about meanwhile,
+// nor grants that find no work stream.
+func TestCase_G04_AFreezeBelowTheTimeoutBurnsNothing(t *testing.T) {
+	const most = 12 // more than the streams that a node parks
+	s := newStub(t, func(w http.ResponseWriter, r *http.Request, body []byte) { complete(w, asked(t, body), "hi") })
+	r := start(t, edgeFile(
+		[]object{nodeConfig("n", provider("p", s.URL, most))}, []object{model("m", "n/p=x")},
+		object{"edge": object{"heartbeat": object{"interval_ms": 1000, "timeout_ms": 20000}}},
+	), "n")
+	node := r.nodes["n"].cmd.Process
+	require.NoError(t, node.Signal(syscall.SIGSTOP))
+	answers := make(chan answer, most)
+	for range most {
+		go func() { answers <- r.ask(t.Context(), chatBody("m", false, "")) }()
+	}
+	r.running(most)
+	require.Never(t, func() bool { return len(answers) > 0 }, 6*time.Second, 50*time.Millisecond, "answered while its node was frozen")
+	require.NoError(t, node.Signal(syscall.SIGCONT))
+	for range most {
+		a := <-answers
+		require.NoError(t, a.err)
+		require.Equal(t, http.StatusOK, a.status, a.body)
+	}
+	_, _, total, _ := s.counts()
+	require.Equal(t, most, total, "each once")
+	r.connected("n")
+	r.quiet()
+}
+
 // G01: the Edge restarts; its nodes come back by themselves. A node that was
 // started before any Edge registers too (S16).
 func TestCase_G01_S16_NodesOutliveTheEdge(t *testing.T) {

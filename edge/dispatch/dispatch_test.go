@@ -147,6 +147,7 @@ func (r *rig) idle() {
 	snap := r.broker.Snapshot()
 	require.Zero(r.t, snap.InFlight)
 	require.Zero(r.t, snap.QueueTotal)
+	require.Zero(r.t, snap.Counters.DoubleReleases)
 }
 
 func TestWholeAnswer(t *testing.T) {
