@@ -65,9 +65,6 @@ func TestS12_ABlackholedNodeIsExcludedAndComesBack(t *testing.T) {
 	defer s.Close()
 	late, err := s.Blackhole(t.Context())
 	require.NoError(t, err)
-	// Never before the timeout; how long after it is the machine's affair. The
-	// last bytes may have been of HTTP/2 rather than a message.
-	require.GreaterOrEqual(t, late, -quick.Interval)
 	t.Logf("%v after the timeout", late)
 }
 
