@@ -26,13 +26,17 @@ const slack = 8 * time.Second
 // begin asks for a stream, reads its first line and returns what follows.
 func (r *rig) begin(body string) (rest *bufio.Reader, end func()) {
 	r.t.Helper()
-	res, err := r.post(r.t.Context(), body)
+	ctx, leave := context.WithTimeout(r.t.Context(), time.Minute)
+	res, err := r.post(ctx, body)
 	require.NoError(r.t, err)
 	require.Equal(r.t, http.StatusOK, res.StatusCode)
 	rest = bufio.NewReader(res.Body)
 	_, err = rest.ReadString('\n')
 	require.NoError(r.t, err)
-	return rest, func() { _ = res.Body.Close() }
+	return rest, func() {
+		_ = res.Body.Close()
+		leave()
+	}
 }
 
 // exits waits for the process's end, which takes no longer than limit.
@@ -99,13 +103,15 @@ func TestAnEdgesGraceEndsWithAnAnswerForEverybody(t *testing.T) {
 	})
 	r := start(t, edgeFile([]object{nodeConfig("n", provider("p", s.URL, 4))}, []object{model("m", "n/p=x")},
 		object{"edge": object{"stop_grace_ms": grace.Milliseconds()}}), "n")
-	silent := r.background(t.Context(), chatBody("m", false, ""))
+	ctx, leave := context.WithTimeout(t.Context(), time.Minute) // a fault shows as a failure, not as a hang
+	defer leave()
+	silent := r.background(ctx, chatBody("m", false, ""))
 	stream, end := r.begin(chatBody("m", true, ""))
 	defer end()
 	r.running(2)
 	body, sent := io.Pipe()
 	defer sent.Close()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/v1/chat/completions", body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/v1/chat/completions", body)
 	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+apiKey)
 	req.Header.Set("Content-Type", "application/json")
@@ -169,7 +175,9 @@ func TestAnEdgeStopsWhateverIsStuck(t *testing.T) {
 	_, err = fmt.Fprintf(stuck, "POST /v1/chat/completions HTTP/1.1\r\nHost: e\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		apiKey, len(text), text)
 	require.NoError(t, err)
-	told := r.background(t.Context(), chatBody("held", false, ""))
+	ctx, leave := context.WithTimeout(t.Context(), time.Minute)
+	defer leave()
+	told := r.background(ctx, chatBody("held", false, ""))
 	r.running(2)
 	require.Eventually(t, func() bool { _, _, total, _ := held.counts(); return total == 1 }, 20*time.Second, time.Millisecond)
 	require.NoError(t, r.nodes["hangs"].cmd.Process.Signal(syscall.SIGSTOP))
