@@ -52,10 +52,16 @@ func service(t *testing.T, d *dispatcher) (*Service, inferencev1connect.Inferenc
 		Keys:      auth.NewKeyring(auth.Credentials{Open: true}), Dispatcher: d, Log: slog.New(slog.DiscardHandler),
 	}
 	_, h := inferencev1connect.NewInferenceServiceHandler(s)
-	server := httptest.NewServer(s.Guard(h))
+	return s, inferencev1connect.NewInferenceServiceClient(http.DefaultClient, serve(t, s.Guard(h)))
+}
+
+// serve serves h until the test's end.
+func serve(t *testing.T, h http.Handler) (url string) {
+	t.Helper()
+	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	return s, inferencev1connect.NewInferenceServiceClient(http.DefaultClient, server.URL)
+	return server.URL
 }
 
 func runOf(text string) *inferencev1.RunRequest {

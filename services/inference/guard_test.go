@@ -1,0 +1,106 @@
+package inference
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/stretchr/testify/require"
+
+	"github.com/iop-dev/iop/edge/broker"
+	"github.com/iop-dev/iop/edge/dispatch"
+	"github.com/iop-dev/iop/gen/go/iop/inference/v1/inferencev1connect"
+)
+
+func TestADeadlineMovesWithTheBytesAndNotWithEach(t *testing.T) {
+	var set []time.Time
+	d := deadline{limit: time.Hour, set: func(at time.Time) error {
+		set = append(set, at)
+		return nil
+	}}
+	d.clear()
+	require.Empty(t, set, "nothing to clear")
+	d.arm()
+	d.arm()
+	require.Len(t, set, 1)
+	d.at = d.at.Add(-30 * time.Minute) // half an hour later
+	d.arm()
+	require.Len(t, set, 2)
+	d.clear()
+	require.True(t, set[2].IsZero())
+
+	none := deadline{set: func(time.Time) error { t.Error("set"); return nil }}
+	none.arm()
+	none.clear()
+}
+
+// A client that does not read gives up its run when the limit is over, not before
+// and not never.
+func TestAClientThatDoesNotReadIsLetGo(t *testing.T) {
+	ended := make(chan error, 1)
+	noise := make([]byte, 64<<10) // that compression does not make small
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	piece := []byte(encoded(t, text(hex.EncodeToString(noise))))
+	d := &dispatcher{answer: func(s dispatch.Sink) error {
+		head := runHead()
+		for {
+			if err := s.Frame(grant, &dispatch.Frame{Head: head, Body: piece}); err != nil {
+				ended <- err
+				return err
+			}
+			head = nil
+		}
+	}}
+	s, client := service(t, d)
+	s.Settings = func() Settings { return Settings{LongThreshold: 1000, IdleTimeout: 50 * time.Millisecond} }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := client.Run(ctx, runOf("hi"))
+	require.NoError(t, err)
+	defer stream.Close()
+	require.Error(t, <-ended)
+}
+
+// post sends a body as application/connect+json and returns the reply.
+func post(t *testing.T, url string, body io.Reader) string {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url+inferencev1connect.InferenceServiceRunProcedure, body)
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/connect+json")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	all, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return string(all)
+}
+
+func TestARequestEndsWithItsMessage(t *testing.T) {
+	d := &dispatcher{answer: func(dispatch.Sink) error { return broker.ErrUnknownGroup }}
+	s, _ := service(t, d)
+	_, h := inferencev1connect.NewInferenceServiceHandler(s, connect.WithReadMaxBytes(1<<30))
+	url := serve(t, s.Guard(h))
+	message := func(json string) string {
+		var out bytes.Buffer
+		out.WriteByte(0)
+		_ = binary.Write(&out, binary.BigEndian, uint32(len(json)))
+		return out.String() + json
+	}
+	one := message(`{"model":"m","messages":[{"role":"ROLE_USER","parts":[{"text":"hi"}]}]}`)
+	require.Contains(t, post(t, url, strings.NewReader(one)), "not_found", "it has been dispatched")
+	require.Contains(t, post(t, url, io.MultiReader(strings.NewReader(one))), "not_found", "chunked")
+	d.last = nil
+	for _, more := range []string{"more", one} {
+		require.Contains(t, post(t, url, strings.NewReader(one+more)), `"error"`)
+	}
+	require.Contains(t, post(t, url, strings.NewReader(message(`{"model":"`+strings.Repeat("m", 1<<20)+`"}`))), "resource_exhausted")
+	require.Nil(t, d.last, "none of them has been dispatched")
+}
