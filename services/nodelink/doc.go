@@ -10,7 +10,7 @@
 //	               ▼ accept: fence the former owner if there is one, Connect, issue a token
 //	            session ──► end: Disconnect (the fence), then its streams end, then the event and the log
 //
-// One place maps a token to its session ([Service.byToken]); a token whose
+// One place judges a token and maps it to its session ([Service.vet]); one whose
 // generation has ended is refused there and counted. One place ends a session
 // ([Service.end]).
 //
