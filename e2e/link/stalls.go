@@ -52,6 +52,8 @@ func (s *Stalls) Close() {
 // function it returns lets them leave, and waits for the slots.
 func (s *Stalls) Stall(ctx context.Context, n int) (leave func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
+	giveUp := time.AfterFunc(patience, cancel)
+	defer giveUp.Stop()
 	dialer := net.Dialer{}
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dialer.DialContext(ctx, network, address)
@@ -106,6 +108,8 @@ func (s *Stalls) Stall(ctx context.Context, n int) (leave func() error, err erro
 // Honest reads one paced stream to its end and returns the time between each two
 // of its tokens.
 func (s *Stalls) Honest(ctx context.Context) (gaps []time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(s.paced.Tokens)*s.paced.Pace)
+	defer cancel()
 	response, err := s.site.Post(ctx, "paced")
 	if err != nil {
 		return nil, err
