@@ -2,7 +2,6 @@ package run
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"io"
@@ -266,18 +265,30 @@ func TestEventsComeAsTheyAreMade(t *testing.T) {
 	require.NotNil(t, stream.Msg().GetCompleted())
 }
 
+// A client's deadline travels as a header. The Edge ends the run by it, whether or
+// not the client is still there to hang up.
 func TestDeadlineOfTheClientIsHonoured(t *testing.T) {
 	b := newBackend(t, func(w http.ResponseWriter, r *http.Request, _ string) { <-r.Context().Done() })
-	r := start(t, b.as("vllm"), options{})
-	for name, c := range map[string]inferencev1connect.InferenceServiceClient{
-		"Connect": r.client(r.http1), "gRPC": r.client(r.http2, connect.WithGRPC()),
+	r := start(t, b.as("vllm"), options{queue: 8})
+	for name, c := range map[string]struct {
+		client        inferencev1connect.InferenceServiceClient
+		header, value string
+	}{
+		"Connect":  {r.client(r.http1), "Connect-Timeout-Ms", "200"},
+		"gRPC":     {r.client(r.http2, connect.WithGRPC()), "Grpc-Timeout", "200m"},
+		"gRPC-Web": {r.client(r.http1, connect.WithGRPCWeb()), "Grpc-Timeout", "200m"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			defer cancel()
-			_, err := run(ctx, c, ask("hi"))
+			ctx, call := connect.NewClientContext(t.Context())
+			call.RequestHeader().Set(c.header, c.value)
+			_, err := run(ctx, c.client, ask("hi"))
 			require.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err), "%v", err)
-			await(t, b.left, "the provider's connection to end")
+			require.Equal(t, "CANCELLED", reasonOf(failureOf(t, err)))
+			require.Eventually(t, func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return b.current == 0
+			}, patience, time.Millisecond, "the provider is let go")
 		})
 	}
 }
