@@ -24,8 +24,9 @@
 //     of a dead Node process ends with the process.
 //   - No request reaches providers twice.
 //   - Every request of every client ends once and in time, with a whole answer or
-//     an outcome of the error table in docs/contracts/openai-api.md; a transport error only
-//     while the Edge was down.
+//     an outcome of the error table in docs/contracts/openai-api.md. A transport error is
+//     none of it, unless the Edge was killed under the request, or the request came
+//     while the Edge was stopping or away: an orderly stop finishes what runs.
 //   - What looks complete is complete: each answer carries the request's id in
 //     every part, the number of parts and a checksum.
 //   - In every snapshot: leases within capacity unless a capacity was lowered, the
@@ -38,10 +39,11 @@
 //
 // It prints the seed first, then each breach as it is found, and at the end tables:
 // faults by class (skipped: the target was still busy with another fault),
-// outcomes by class, providers (peak, and peak beyond the configured capacity that
-// a rule above excuses), resources of each process before and after. The last line
-// is "chaos: ok" or "chaos: N breaches"; the exit code is 1 then, and the folder
-// with configuration and logs of all processes is kept and named.
+// outcomes by class, providers (peak of what counts; "deaf besides" is the most that
+// a deaf provider went on with after the grace, next to them) and resources of each
+// process before and after. The last line is "chaos: ok", or "chaos: N breaches"
+// with the folder in which configuration, logs of all processes and faults.log (what
+// was injected when) are kept; the exit code is 1 then.
 //
 // It owns its providers, proxy and clients, and must not know anything of the
 // product but its command line, files, HTTP surface and control API. The product

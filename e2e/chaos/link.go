@@ -29,7 +29,7 @@ type link struct {
 }
 
 func newLink(host, edge string, space *netns) (*link, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	l, err := listen(host)
 	if err != nil {
 		return nil, fmt.Errorf("open the link: %w", err)
 	}

@@ -70,7 +70,7 @@ func newFake(spec providerSpec, host string, v *verdict, l *lag, led *ledger) (*
 		conns: map[*fakeConn]struct{}{}, running: map[*execution]struct{}{}, calmed: make(chan struct{}),
 		limit: limit{ceiling: spec.capacity, current: spec.capacity},
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	listener, err := listen(host)
 	if err != nil {
 		return nil, fmt.Errorf("open the provider %s: %w", spec.key(), err)
 	}

@@ -145,8 +145,11 @@ func TestFake_RequestOfADeadNodeCountsNoMore(t *testing.T) {
 func TestFake_ARepeatedRequestIsABreach(t *testing.T) {
 	f, v, out := testFake(t)
 	for range 2 {
-		_, err := http.ReadResponse(bufio.NewReader(ask(t, f, false, order{ID: "same", Parts: 1})), nil)
+		res, err := http.ReadResponse(bufio.NewReader(ask(t, f, false, order{ID: "same", Parts: 1})), nil)
 		require.NoError(t, err)
+		_, err = io.ReadAll(res.Body)
+		require.NoError(t, err)
+		running(t, f, 0)
 	}
 	require.Equal(t, 1, v.count())
 	require.Contains(t, out.String(), "nothing that was sent may be repeated")

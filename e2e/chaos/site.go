@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -182,7 +181,7 @@ func newSite(dir, binary string, v *verdict, l *lag) (*site, error) {
 	if s.journal, err = os.Create(filepath.Join(dir, "faults.log")); err != nil {
 		return nil, err
 	}
-	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	probe, err := listen("127.0.0.1")
 	if err != nil {
 		return nil, err
 	}
