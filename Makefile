@@ -150,6 +150,7 @@ LINK_IDS := S02|S05|S09|S12|S13|S14|S15|S16|S17|G04|Reload
 .PHONY: test
 test: build ## every test under the race detector, real processes included
 	CGO_ENABLED=1 go test -race -timeout 8m $(PKG)
+	$(if $(filter ./...,$(PKG)),go test -timeout 8m ./edge/estimate)
 	$(if $(filter ./...,$(PKG)),IOP_TEST_EVENTS=blocked CGO_ENABLED=1 go test -race -timeout 8m -run '$(LINK_IDS)' ./services/nodelink ./cmd/edged ./e2e)
 
 .PHONY: e2e

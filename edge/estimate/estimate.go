@@ -13,10 +13,6 @@ const (
 	mediaTokens = 256
 	// baseTokens covers what a chat template adds around the whole prompt.
 	baseTokens = 8
-
-	objectPrice = 2 * unit // a message's or schema object's own framing
-	keyPrice    = unit     // quotes, colon and comma of a member
-	valuePrice  = unit     // quotes and comma of a string or scalar
 )
 
 // Long reports whether an input of that many tokens takes a long slot (the threshold itself does).
@@ -29,7 +25,7 @@ const maxTracked = 64
 func Tokens(body []byte) int {
 	s := scanner{body: body}
 	s.run()
-	return baseTokens + s.media + (s.cost+unit-1)/unit
+	return baseTokens + s.media + (s.cost+Unit-1)/Unit
 }
 
 type role uint8
@@ -45,8 +41,9 @@ const (
 
 type scanner struct {
 	body  []byte
-	cost  int // units of 1/24 token
-	media int // tokens
+	last  byte // the byte before, spaces between values left out
+	cost  int  // see Unit
+	media int  // tokens
 
 	depth   int
 	objects [maxTracked]bool // whether the container at that depth is an object
@@ -55,43 +52,52 @@ type scanner struct {
 	// muted is whether the present top-level member is not input; cost and media go back to the marks at its end.
 	muted               bool
 	costMark, mediaMark int
+	lastMark            byte
 }
 
 func (s *scanner) run() {
 	b := s.body
 	isKey := false
 	for i := 0; i < len(b); {
-		switch c := b[i]; c {
-		case ' ', '\t', '\n', '\r', ':':
+		c := b[i]
+		switch c {
+		case ' ', '\t', '\n', '\r':
 			i++
+			continue
 		case '{', '[':
 			s.open(c == '{')
 			isKey = c == '{'
-			i++
 		case '}', ']':
 			if s.depth == 1 {
 				s.unmute()
 			}
 			s.depth = max(s.depth-1, 0)
 			isKey = false
-			i++
 		case ',':
 			if s.depth == 1 {
 				s.unmute()
 			}
 			isKey = s.inObject()
 			s.key = plain
-			i++
+			if s.depth == 1 { // members count as if each were the only one
+				s.last = '{'
+				i++
+				continue
+			}
 		case '"':
 			if isKey {
 				i = s.member(i + 1)
 			} else {
+				s.cost += price(s.last, '"')
 				i = s.stringValue(i + 1)
 			}
+			s.last = '"'
 			isKey = false
-		default:
-			i = s.scalar(i)
+			continue
 		}
+		s.cost += price(s.last, c)
+		s.last = c
+		i++
 	}
 	s.unmute()
 }
@@ -102,9 +108,6 @@ func (s *scanner) open(object bool) {
 		s.objects[s.depth], s.roles[s.depth] = object, s.key
 	}
 	s.key = plain
-	if object && s.depth > 1 {
-		s.cost += objectPrice
-	}
 }
 
 // inObject is true for containers too deep to be remembered: a string priced as a key costs the same.
@@ -112,7 +115,7 @@ func (s *scanner) inObject() bool { return s.depth >= maxTracked || s.objects[s.
 
 func (s *scanner) unmute() {
 	if s.muted {
-		s.cost, s.media, s.muted = s.costMark, s.mediaMark, false
+		s.cost, s.media, s.last, s.muted = s.costMark, s.mediaMark, s.lastMark, false
 	}
 }
 
@@ -123,10 +126,10 @@ func (s *scanner) member(i int) int {
 	if s.depth == 1 {
 		s.unmute()
 		if notInput(name) {
-			s.muted, s.costMark, s.mediaMark = true, s.cost, s.media
+			s.muted, s.costMark, s.mediaMark, s.lastMark = true, s.cost, s.media, s.last
 		}
 	}
-	s.cost += cost + keyPrice
+	s.cost += price(s.last, '"') + cost
 	s.key = roleOf(name)
 	return next
 }
@@ -145,7 +148,7 @@ func (s *scanner) stringValue(i int) int {
 		}
 	}
 	cost, next := text(s.body, i)
-	s.cost += cost + valuePrice
+	s.cost += cost
 	return next
 }
 
@@ -179,27 +182,6 @@ func (s *scanner) mediaAt(i int) role {
 
 func isURL(b []byte, prefix string) bool {
 	return len(b) >= len(prefix) && bytes.EqualFold(b[:len(prefix)], []byte(prefix))
-}
-
-// scalar prices a number digit by digit, as many tokenizers see it, and a literal as a word.
-func (s *scanner) scalar(i int) int {
-	from := i
-	for i++; i < len(s.body) && !ends(s.body[i]); i++ {
-	}
-	if c := s.body[from]; c >= 'a' && c <= 'z' {
-		s.cost += valuePrice + unit
-	} else {
-		s.cost += valuePrice + unit*(i-from)
-	}
-	return i
-}
-
-func ends(c byte) bool {
-	switch c {
-	case ' ', '\t', '\n', '\r', ',', ':', '"', '{', '}', '[', ']':
-		return true
-	}
-	return false
 }
 
 func stringEnd(b []byte, i int) int {

@@ -1,156 +1,130 @@
 package estimate
 
-// Prices are in units of 1/24 token, so that thirds and eighths are whole numbers.
-const unit = 24
-
-// class is a kind of byte. A character of several bytes is priced by its first byte; the rest are tails.
-type class uint8
-
-const (
-	tail    class = iota // continuation byte below 0x98
-	symTail              // continuation byte from 0x98: with lead E2 it makes a symbol such as U+2764
-	space                // space and tab
-	newline              // LF and CR
-	lower                // a–z
-	upper                // A–Z
-	digit                // 0–9
-	punct                // other printable ASCII
-	control              // other ASCII
-	lead2                // two bytes: Latin with accents, Greek, Cyrillic, Hebrew, Arabic
-	lead3                // three bytes: Hangul, Han, Kana and others
-	leadE0               // three bytes from E0: Indic scripts, Thai
-	leadE2               // three bytes from E2: typographic punctuation, symbols
-	lead4                // four bytes: emoji, rare Han
-	classes
+import (
+	_ "embed"
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf8"
 )
 
-var classOf = func() (t [256]class) {
-	for b := range t {
-		switch {
-		case b == ' ' || b == '\t':
-			t[b] = space
-		case b == '\n' || b == '\r':
-			t[b] = newline
-		case b >= 'a' && b <= 'z':
-			t[b] = lower
-		case b >= 'A' && b <= 'Z':
-			t[b] = upper
-		case b >= '0' && b <= '9':
-			t[b] = digit
-		case b < 0x20 || b == 0x7f:
-			t[b] = control
-		case b < 0x80:
-			t[b] = punct
-		case b < 0x98:
-			t[b] = tail
-		case b < 0xc0:
-			t[b] = symTail
-		case b < 0xe0:
-			t[b] = lead2
-		case b == 0xe0:
-			t[b] = leadE0
-		case b == 0xe2:
-			t[b] = leadE2
-		case b < 0xf0:
-			t[b] = lead3
-		default:
-			t[b] = lead4
-		}
-	}
+const (
+	// Unit is one token in prices.
+	Unit = 96
+	// DeepBlanks is the price of eight spaces that follow a space.
+	DeepBlanks = 8
+)
+
+// prices has the price of each byte by the byte before it, at [Pair]: what a token's share in it is, fitted by ./fit to many kinds of text so that
+// the sum over a text errs upwards. Texts that tokenize worse have other pairs than those that tokenize well: hexadecimal text changes between
+// digits and letters, base64 between cases, and text of no language has letters next to each other that words do not have.
+//
+//go:embed prices.bin
+var pricesFile string
+
+var prices = func() (t [1 << 16]uint8) {
+	copy(t[:], pricesFile)
 	return t
 }()
 
-// price[a][b] is what a byte of class b costs after one of class a. A space is mostly part of its word. Words in one case cost a token per three letters; changes of case and
-// between letters and digits cost more, which prices hex and base64 at about 0.75 token a character without looking ahead.
-var price = func() (t [classes][classes]uint8) {
-	single := [classes]uint8{
-		space: 4, newline: unit, lower: 8, upper: 12, digit: unit, punct: unit, control: unit,
-		lead2: unit, lead3: unit + 2, leadE0: unit + 12, leadE2: unit, lead4: 3 * unit,
-	}
-	for a := range classes {
-		t[a] = single
-	}
-	t[space][space], t[newline][space] = 3, 3 // indentation merges
-	t[newline][newline] = 12
-	t[lower][upper] = unit
-	t[upper][lower], t[upper][upper] = 16, 16
-	t[digit][lower], t[digit][upper] = unit, unit
-	t[punct][punct] = 18
-	t[leadE2][symTail] = unit
-	return t
-}()
+// Pair is the index of a byte's price: two bytes as they lie in memory, read as a little-endian number.
+func Pair(last, c byte) int { return int(c)<<8 | int(last) }
 
-// text prices the bytes of a string, escapes included, up to its closing quote. It returns the price in units and the index after the quote.
+func price(last, c byte) int { return int(prices[Pair(last, c)]) }
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// text prices the bytes of a string up to its closing quote, escapes as the characters they stand for. It returns the price and the index after the
+// quote.
 func text(b []byte, i int) (cost, next int) {
-	prev := space
-	for i < len(b) {
-		c := b[i]
-		if c == '"' {
-			return cost, i + 1
+	last := uint64('"')
+	for {
+		for i+8 <= len(b) {
+			w := binary.LittleEndian.Uint64(b[i:])
+			q, s := w^(ones*'"'), w^(ones*'\\')
+			if found := ((q-ones)&^q | (s-ones)&^s) & highs; found != 0 {
+				// The lowest mark is right; those above it may not be.
+				for range bits.TrailingZeros64(found) / 8 {
+					cost += int(prices[uint16(last|w<<8)])
+					last = w & 0xff
+					w >>= 8
+					i++
+				}
+				break
+			}
+			if w == ones*' ' && last == ' ' {
+				// Tokenizers have one token for many spaces, and the price of a pair must do for few.
+				cost += DeepBlanks
+				i += 8
+				continue
+			}
+			cost += int(prices[uint16(last|w<<8)]) + int(prices[uint16(w)]) + int(prices[uint16(w>>8)]) + int(prices[uint16(w>>16)]) +
+				int(prices[uint16(w>>24)]) + int(prices[uint16(w>>32)]) + int(prices[uint16(w>>40)]) + int(prices[uint16(w>>48)])
+			last = w >> 56
+			i += 8
 		}
-		if c == '\\' {
-			var p int
-			p, prev, i = escape(b, i, prev)
-			cost += p
-			continue
+		for i < len(b) && b[i] != '"' && b[i] != '\\' {
+			cost += price(byte(last), b[i])
+			last = uint64(b[i])
+			i++
 		}
-		cl := classOf[c]
-		cost += int(price[prev][cl])
-		prev = cl
-		i++
+		switch {
+		case i == len(b):
+			return cost, i
+		case b[i] == '"':
+			return cost + price(byte(last), '"'), i + 1
+		}
+		var p int
+		var c byte
+		p, c, i = escape(b, i, byte(last))
+		cost, last = cost+p, uint64(c)
 	}
-	return cost, i
 }
 
-// escape prices one escape sequence as the character it stands for.
-func escape(b []byte, i int, prev class) (cost int, cl class, next int) {
+// escape prices one escape sequence as the character it stands for, and returns that one's last byte.
+func escape(b []byte, i int, last byte) (cost int, c byte, next int) {
 	if i+1 >= len(b) {
-		return unit, punct, len(b)
+		return Unit, '\\', len(b)
 	}
-	switch b[i+1] {
-	case 'n', 'r':
-		cl = newline
+	switch c = b[i+1]; c {
+	case 'n':
+		c = '\n'
+	case 'r':
+		c = '\r'
 	case 't':
-		cl = space
+		c = '\t'
+	case 'b', 'f':
+		c = '\f'
 	case 'u':
 		if i+6 <= len(b) {
-			return codeUnit(hex4(b[i+2:i+6]), prev, i+6)
+			return codeUnits(b, i, last)
 		}
-		cl = control
-	case 'b', 'f':
-		cl = control
-	default:
-		cl = punct
 	}
-	return int(price[prev][cl]), cl, i + 2
+	return price(last, c), c, i + 2
 }
 
-// codeUnit prices a \uXXXX escape by the class its character would have in UTF-8.
-func codeUnit(u uint16, prev class, next int) (int, class, int) {
-	var cl class
-	switch {
-	case u < 0x80:
-		cl = classOf[u]
-	case u < 0x800:
-		cl = lead2
-	case u < 0x1000:
-		cl = leadE0
-	case u >= 0xd800 && u < 0xdc00:
-		cl = lead4
-	case u >= 0xdc00 && u < 0xe000:
-		return 0, tail, next // the pair was priced with its first half
-	case u >= 0x2600 && u < 0x3000:
-		return 2 * unit, leadE2, next
-	case u >= 0x2000 && u < 0x3000:
-		cl = leadE2
-	default:
-		cl = lead3
+// codeUnits prices a \uXXXX escape, or a pair of them, as UTF-8.
+func codeUnits(b []byte, i int, last byte) (cost int, c byte, next int) {
+	r := rune(hex4(b[i+2:]))
+	next = i + 6
+	if r >= 0xd800 && r < 0xdc00 && next+6 <= len(b) && b[next] == '\\' && b[next+1] == 'u' {
+		if low := rune(hex4(b[next+2:])); low >= 0xdc00 && low < 0xe000 {
+			r = (r-0xd800)<<10 + (low - 0xdc00) + 0x10000
+			next += 6
+		}
 	}
-	return int(price[prev][cl]), cl, next
+	var buf [utf8.UTFMax]byte
+	for _, c = range buf[:utf8.EncodeRune(buf[:], r)] {
+		cost += price(last, c)
+		last = c
+	}
+	return cost, c, next
 }
 
 func hex4(b []byte) (u uint16) {
-	for _, c := range b {
+	for _, c := range b[:4] {
 		u <<= 4
 		switch {
 		case c >= '0' && c <= '9':

@@ -1,0 +1,105 @@
+package estimate_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/iop-dev/iop/edge/estimate"
+	"github.com/iop-dev/iop/edge/estimate/corpus"
+)
+
+// chat is a request with one message.
+func chat(content string) []byte {
+	b, err := json.Marshal(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": content}}})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+var samples = flag.Int("samples", 80, "texts of each kind that the estimate is judged by")
+
+// quantile returns the value that a share q of the sorted values does not exceed.
+func quantile(sorted []float64, q float64) float64 { return sorted[int(q*float64(len(sorted)-1)+0.5)] }
+
+// judged is a request whose tokens are known.
+type judged struct {
+	body  []byte
+	truth int
+}
+
+func (j judged) ratio(estimated int) float64 { return float64(estimated) / float64(j.truth) }
+
+func judge(t *testing.T, counter corpus.Counter, kind corpus.Kind, n int, seed uint64) []judged {
+	t.Helper()
+	var list []judged
+	for _, text := range kind.Samples(n, seed) {
+		truth, err := counter.Tokens(text)
+		require.NoError(t, err)
+		list = append(list, judged{chat(text), truth})
+	}
+	return list
+}
+
+// judges returns the kinds of text and the tokenizers. IOP_ESTIMATE_CORPUS names a folder of more text files, for trying the table on what it was not
+// fitted to.
+func judges(t *testing.T) ([]corpus.Kind, corpus.Counter) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("the tokenizers are slow under the race detector and have nothing to race with; make test runs this without it")
+	}
+	kinds, err := corpus.Kinds()
+	require.NoError(t, err)
+	counter, err := corpus.NewCounter()
+	require.NoError(t, err)
+	if dir := os.Getenv("IOP_ESTIMATE_CORPUS"); dir != "" {
+		paths, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+		require.NoError(t, err)
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			kinds = append(kinds, corpus.Text(filepath.Base(path), true, string(text)))
+		}
+	}
+	return kinds, counter
+}
+
+// TestL04_EstimateErrsUpwardsAndNotByMuch holds the estimate of each kind of text against real tokenizers: out of the box, and after 50 answers that
+// told the truth.
+func TestL04_EstimateErrsUpwardsAndNotByMuch(t *testing.T) {
+	kinds, counter := judges(t)
+	for _, kind := range kinds {
+		t.Run(kind.Name, func(t *testing.T) {
+			limit := 2.5
+			if kind.Smooth {
+				limit = 1.6
+			}
+			calibration := estimate.NewCalibration()
+			for _, j := range judge(t, counter, kind, 50, 3) {
+				tokens := estimate.Tokens(j.body)
+				calibration.Observe("target", estimate.KindOf(j.body, tokens), tokens, j.truth)
+			}
+			var plain, calibrated []float64
+			for _, j := range judge(t, counter, kind, *samples, 2) {
+				tokens := estimate.Tokens(j.body)
+				plain = append(plain, j.ratio(tokens))
+				calibrated = append(calibrated, j.ratio(calibration.Tokens([]string{"target"}, estimate.KindOf(j.body, tokens), tokens)))
+			}
+			slices.Sort(plain)
+			slices.Sort(calibrated)
+			t.Logf("plain p1 %.2f p50 %.2f p95 %.2f; calibrated p1 %.2f p50 %.2f p95 %.2f", quantile(plain, 0.01), quantile(plain, 0.5), quantile(plain, 0.95),
+				quantile(calibrated, 0.01), quantile(calibrated, 0.5), quantile(calibrated, 0.95))
+			assert.GreaterOrEqual(t, quantile(plain, 0.01), 1.0)
+			assert.LessOrEqual(t, quantile(plain, 0.95), limit)
+			assert.GreaterOrEqual(t, quantile(calibrated, 0.01), 1.0)
+			assert.LessOrEqual(t, quantile(calibrated, 0.95), 1.25)
+		})
+	}
+}

@@ -1,0 +1,162 @@
+package estimate
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+)
+
+const (
+	// enough is how many answers of a kind are wanted before they count.
+	enough = 12
+	// memory is how many answers weigh in: beyond it, the older half counts half.
+	memory = 512
+	// margin is kept above the 99th percentile of what was seen.
+	margin = 1.05
+	// leastFactor and mostFactor bound what providers' numbers can do to an estimate.
+	leastFactor, mostFactor = 0.3, 3.0
+	// leastTokens is the shortest prompt that tells anything of its text: shorter ones are mostly a chat template.
+	leastTokens = 256
+	// maxCalibrated bounds the pairs of target and kind that are remembered.
+	maxCalibrated = 4096
+)
+
+// The ratios of truth to estimate that a scale tells apart: 1 % steps from leastRatio up.
+const (
+	steps      = 256
+	leastRatio = 0.25
+)
+
+var stepSize = math.Log(1.01)
+
+// Calibration corrects estimates by what providers have said about earlier prompts, for each served target and kind of text: a tokenizer that makes less of
+// a text than the price table fears gives back the excess, one that makes more raises the estimate. It is safe for concurrent use.
+type Calibration struct {
+	mu     sync.Mutex
+	scales map[scaleKey]*scale
+}
+
+type scaleKey struct {
+	target string
+	cell   cell
+}
+
+// scale is the ratios of one target and kind.
+type scale struct {
+	counts [steps]uint16
+	total  int
+	factor float64 // what the counts come to; 0 while they are too few
+}
+
+// Scale is what one target and kind has come to.
+type Scale struct {
+	Target string
+	// Kind is a place among the kinds of text, in words.
+	Kind string
+	// Answers is how many count, at most about 512.
+	Answers int
+	// Factor is what an estimate is multiplied by; 0 while the answers are too few.
+	Factor float64
+}
+
+// NewCalibration returns one without observations.
+func NewCalibration() *Calibration { return &Calibration{scales: make(map[scaleKey]*scale)} }
+
+// Observe takes what a provider has counted for a prompt that was estimated. Prompts with images or other media must not be told.
+func (c *Calibration) Observe(target string, kind Kind, estimated, counted int) {
+	if counted < leastTokens || estimated < leastTokens {
+		return
+	}
+	ratio := float64(counted) / float64(estimated)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, grid := range grids {
+		for _, cell := range kind.around(grid) {
+			c.add(scaleKey{target, cell}, ratio)
+		}
+	}
+}
+
+func (c *Calibration) add(key scaleKey, ratio float64) {
+	s := c.scales[key]
+	if s == nil {
+		if len(c.scales) >= maxCalibrated {
+			return
+		}
+		s = &scale{}
+		c.scales[key] = s
+	}
+	s.add(ratio)
+}
+
+// Tokens is the estimate for a prompt of the kind that any of the targets may serve.
+func (c *Calibration) Tokens(targets []string, kind Kind, estimated int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var factor float64
+	for _, target := range targets {
+		factor = max(factor, c.factor(target, kind))
+	}
+	if len(targets) == 0 {
+		factor = 1
+	}
+	return int(math.Ceil(float64(estimated) * factor))
+}
+
+// factor is what the finest grid says that has seen enough.
+func (c *Calibration) factor(target string, kind Kind) float64 {
+	for _, grid := range grids {
+		if s := c.scales[scaleKey{target, kind.cell(grid)}]; s != nil && s.factor > 0 {
+			return s.factor
+		}
+	}
+	return 1
+}
+
+// Reset forgets everything observed of a target; of all targets if it is "".
+func (c *Calibration) Reset(target string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key := range c.scales {
+		if target == "" || key.target == target {
+			delete(c.scales, key)
+		}
+	}
+}
+
+// Scales lists what was observed, by target and kind.
+func (c *Calibration) Scales() []Scale {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]Scale, 0, len(c.scales))
+	for key, s := range c.scales {
+		list = append(list, Scale{key.target, key.cell.String(), s.total, s.factor})
+	}
+	slices.SortFunc(list, func(a, b Scale) int {
+		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Kind, b.Kind))
+	})
+	return list
+}
+
+func (s *scale) add(ratio float64) {
+	step := int(math.Ceil(math.Log(ratio/leastRatio) / stepSize)) // rounded up: a step stands for its upper end
+	s.counts[min(max(step, 0), steps-1)]++
+	if s.total++; s.total > memory {
+		s.total = 0
+		for i := range s.counts {
+			s.counts[i] -= s.counts[i] / 2
+			s.total += int(s.counts[i])
+		}
+	}
+	if s.total < enough {
+		return
+	}
+	above := s.total / 100 // how many may lie above the 99th percentile
+	for i := steps - 1; i >= 0; i-- {
+		if above -= int(s.counts[i]); above < 0 {
+			s.factor = min(max(leastRatio*math.Exp(float64(i)*stepSize)*margin, leastFactor), mostFactor)
+			return
+		}
+	}
+}
