@@ -37,6 +37,13 @@ func TestADeadlineMovesWithTheBytesAndNotWithEach(t *testing.T) {
 	d.clear()
 	require.True(t, set[2].IsZero())
 
+	set = nil
+	body := &bodyReader{ReadCloser: io.NopCloser(strings.NewReader("all")), deadline: deadline{limit: time.Hour, set: d.set}}
+	_, err := io.ReadAll(body)
+	require.NoError(t, err)
+	require.Len(t, set, 2, "one while it comes, and none after its end")
+	require.True(t, set[1].IsZero())
+
 	none := deadline{set: func(time.Time) error { t.Error("set"); return nil }}
 	none.arm()
 	none.clear()

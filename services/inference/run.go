@@ -28,7 +28,7 @@ func (s *Service) Run(ctx context.Context, req *inferencev1.RunRequest, stream *
 	if r.completed || err == nil {
 		return nil
 	}
-	failed, detail, known := rpcerr.Run(err)
+	detail, known, failed := rpcerr.Run(err)
 	if !known {
 		s.Log.Error("run failed by an unforeseen error", "request_id", r.started.RequestId, "error", err)
 	}

@@ -50,20 +50,20 @@ const reconnectCadence = 10 * time.Second
 
 type reason = inferencev1.FailureReason
 
-// Run gives the error of a run its code and its detail, and returns the detail as
-// well. It is idempotent. known is false for an error that no row describes: its
+// Run gives the error of a run its code and its detail, and returns the detail by
+// itself as well. It is idempotent. known is false for an error that no row describes: its
 // text is for the log only.
-func Run(err error) (failed error, detail *inferencev1.Failure, known bool) {
+func Run(err error) (detail *inferencev1.Failure, known bool, failed error) {
 	var done *connect.Error
 	if errors.As(err, &done) {
 		for _, d := range done.Details() {
 			if m, e := d.Value(); e == nil {
 				if f, ok := m.(*inferencev1.Failure); ok {
-					return err, f, true
+					return f, true, err
 				}
 			}
 		}
-		return err, &inferencev1.Failure{Reason: inferencev1.FailureReason_FAILURE_REASON_INVALID_REQUEST, Message: done.Message()}, true
+		return &inferencev1.Failure{Reason: inferencev1.FailureReason_FAILURE_REASON_INVALID_REQUEST, Message: done.Message()}, true, err
 	}
 	code, f := failureOf(err)
 	known = f != nil
@@ -78,7 +78,7 @@ func Run(err error) (failed error, detail *inferencev1.Failure, known bool) {
 	if f.GetRetryAfterSeconds() > 0 {
 		e.Meta().Set("Retry-After", strconv.Itoa(int(f.GetRetryAfterSeconds())))
 	}
-	return e, f, known
+	return f, known, e
 }
 
 // failureOf is the table: what a run can end with, and how clients are told. A

@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 		{context.DeadlineExceeded, connect.CodeDeadlineExceeded, "CANCELLED", 0, false},
 		{context.Canceled, connect.CodeCanceled, "CANCELLED", 0, false},
 	} {
-		got, detail, known := Run(c.err)
+		detail, known, got := Run(c.err)
 		require.True(t, known, "%v", c.err)
 		require.Equal(t, c.code, connect.CodeOf(got), "%v", c.err)
 		require.Equal(t, c.reason, strings.TrimPrefix(detail.GetReason().String(), "FAILURE_REASON_"))
@@ -74,11 +74,11 @@ func TestRun(t *testing.T) {
 		if c.retry > 0 {
 			require.Equal(t, fmt.Sprint(c.retry), e.Meta().Get("Retry-After"))
 		}
-		again, sameDetail, _ := Run(got)
+		sameDetail, _, again := Run(got)
 		require.Equal(t, got, again)
 		require.Equal(t, detail.GetReason(), sameDetail.GetReason())
 	}
-	got, detail, known := Run(errors.New("open /etc/iop/secret: denied"))
+	detail, known, got := Run(errors.New("open /etc/iop/secret: denied"))
 	require.False(t, known)
 	require.Equal(t, connect.CodeInternal, connect.CodeOf(got))
 	require.Equal(t, "internal error; the Edge's log has the details", detail.GetMessage())
