@@ -64,7 +64,7 @@ func (s *site) report(i *injector, l *load, tormented time.Duration, snapshots i
 	fmt.Printf("snapshots judged: %d; worst delay of this program itself: %s\n", snapshots, s.lag.max().Round(time.Millisecond))
 	s.verdict.mu.Lock()
 	for _, name := range sortedKeys(s.verdict.notes) {
-		fmt.Printf("not judged: %d %s\n", s.verdict.notes[name], name)
+		fmt.Printf("noted: %d %s\n", s.verdict.notes[name], name)
 	}
 	s.verdict.mu.Unlock()
 }
