@@ -24,12 +24,16 @@ func TestJudge_FindsEachThingThatMustNotBe(t *testing.T) {
 	require.NotEmpty(t, held(snap), "two run")
 
 	for name, spoil := range map[string]func(*controlv1.EdgeNodeSnapshot, *controlv1.ProviderSnapshot){
-		"double release":       func(s *controlv1.EdgeNodeSnapshot, _ *controlv1.ProviderSnapshot) { s.Counters.DoubleReleases = 1 },
-		"lost lease":           func(s *controlv1.EdgeNodeSnapshot, _ *controlv1.ProviderSnapshot) { s.Counters.Released = 2 },
-		"queue above limit":    func(s *controlv1.EdgeNodeSnapshot, _ *controlv1.ProviderSnapshot) { s.Scopes[0].Pending, s.QueueTotal = 4, 4 },
-		"queue total":          func(s *controlv1.EdgeNodeSnapshot, _ *controlv1.ProviderSnapshot) { s.QueueTotal = 0 },
-		"above capacity":       func(_ *controlv1.EdgeNodeSnapshot, p *controlv1.ProviderSnapshot) { p.ConfiguredCapacity = 1 },
-		"above long capacity":  func(_ *controlv1.EdgeNodeSnapshot, p *controlv1.ProviderSnapshot) { p.LongContextCapacity, p.LongInFlight = 1, 2 },
+		"double release": func(s *controlv1.EdgeNodeSnapshot, _ *controlv1.ProviderSnapshot) { s.Counters.DoubleReleases = 1 },
+		"lost lease":     func(s *controlv1.EdgeNodeSnapshot, _ *controlv1.ProviderSnapshot) { s.Counters.Released = 2 },
+		"queue above limit": func(s *controlv1.EdgeNodeSnapshot, _ *controlv1.ProviderSnapshot) {
+			s.Scopes[0].Pending, s.QueueTotal = 4, 4
+		},
+		"queue total":    func(s *controlv1.EdgeNodeSnapshot, _ *controlv1.ProviderSnapshot) { s.QueueTotal = 0 },
+		"above capacity": func(_ *controlv1.EdgeNodeSnapshot, p *controlv1.ProviderSnapshot) { p.ConfiguredCapacity = 1 },
+		"above long capacity": func(_ *controlv1.EdgeNodeSnapshot, p *controlv1.ProviderSnapshot) {
+			p.LongContextCapacity, p.LongInFlight = 1, 2
+		},
 		"offline and not zero": func(s *controlv1.EdgeNodeSnapshot, _ *controlv1.ProviderSnapshot) { s.Nodes[0].Connected = false },
 	} {
 		snap, p := sound()
