@@ -152,6 +152,7 @@ func (n *Node) attempt(ctx context.Context, ready func()) error {
 		Clock:           n.Clock,
 		Logger:          n.Logger,
 		Grace:           n.Config.StopGrace,
+		Probe:           n.probe,
 		OnReady: func() {
 			ready()
 			if n.Ready != nil {
