@@ -42,7 +42,7 @@ func runHead() *dispatch.Head {
 }
 
 // service is a Service whose every model is in group "g", and a client of it.
-func service(t *testing.T, d *dispatcher) (*Service, inferencev1connect.InferenceServiceClient) {
+func service(t *testing.T, d *dispatcher, o ...connect.ClientOption) (*Service, inferencev1connect.InferenceServiceClient) {
 	t.Helper()
 	s := &Service{
 		Models:    func() []Model { return []Model{{ID: "m"}} },
@@ -52,7 +52,7 @@ func service(t *testing.T, d *dispatcher) (*Service, inferencev1connect.Inferenc
 		Keys:      auth.NewKeyring(auth.Credentials{Open: true}), Dispatcher: d, Log: slog.New(slog.DiscardHandler),
 	}
 	_, h := inferencev1connect.NewInferenceServiceHandler(s)
-	return s, inferencev1connect.NewInferenceServiceClient(http.DefaultClient, serve(t, s.Guard(h)))
+	return s, inferencev1connect.NewInferenceServiceClient(http.DefaultClient, serve(t, s.Guard(h)), o...)
 }
 
 // serve serves h until the test's end.
