@@ -209,6 +209,7 @@ func drawConfig(t *rapid.T) Config {
 				LongCapacity: rapid.IntRange(0, 2).Draw(t, "long"),
 				Priority:     rapid.IntRange(0, 1).Draw(t, "priority"),
 				Enabled:      rapid.IntRange(0, 9).Draw(t, "enabled") > 0,
+				Drain:        rapid.IntRange(0, 9).Draw(t, "drain") == 9,
 				Health:       rapid.SampledFrom([]Health{Healthy, Healthy, Healthy, Degraded, Unhealthy}).Draw(t, "health"),
 				Surfaces:     rapid.SampledFrom([]Surface{SurfaceChat, SurfaceChat | SurfaceEmbeddings}).Draw(t, "surfaces"),
 			})

@@ -28,7 +28,7 @@ func (r *resource) excluded() Reason {
 		return ReasonUnhealthy
 	case !r.node.connected:
 		return ReasonOffline
-	case r.node.draining:
+	case r.node.draining || r.cfg.Drain:
 		return ReasonDraining
 	}
 	return ReasonNone

@@ -18,7 +18,7 @@ import (
 //	site                      the configuration, one item a line:
 //	  selection priority
 //	  pool max=2 timeout=10s          (or: route:tiny max=1 timeout=5s)
-//	  resource n1/p capacity=1 long=0 priority=0 disabled unhealthy surfaces=chat
+//	  resource n1/p capacity=1 long=0 priority=0 disabled drain unhealthy surfaces=chat
 //	  group ornith n1/p n2/p scope=pool
 //	reconfigure               the same, while requests run and wait
 //	connect n1 · disconnect n1 [gen=1] · drain n1
@@ -245,6 +245,8 @@ func parseSite(t testing.TB, text string) (cfg Config) {
 					r.Priority = number(v)
 				case "disabled":
 					r.Enabled = false
+				case "drain":
+					r.Drain = true
 				case "unhealthy":
 					r.Health = Unhealthy
 				case "surfaces":

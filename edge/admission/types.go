@@ -123,6 +123,7 @@ type Resource struct {
 	LongCapacity int // long executions at once; 0 = no separate limit
 	Priority     int
 	Enabled      bool
+	Drain        bool // takes nothing new: what runs is to end
 	Health       Health
 	Surfaces     Surface
 }
@@ -162,7 +163,7 @@ const (
 	ReasonCapacityZero        // configured with capacity 0
 	ReasonUnhealthy           // static health
 	ReasonOffline             // its node is not connected
-	ReasonDraining            // its node takes no new work
+	ReasonDraining            // it, or its node, takes no new work
 	ReasonOverCapacity        // holds more than a lowered capacity
 	ReasonFull                // all slots taken
 	ReasonLongFull            // all long slots taken

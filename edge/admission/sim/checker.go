@@ -176,7 +176,7 @@ func nanos(t time.Time) int64 { return int64(t.Sub(epoch)) }
 func (c *checker) touch(i int) {
 	r := &c.res[i]
 	n := &c.nodes[r.node]
-	live := r.present && r.cfg.Enabled && r.cfg.Capacity > 0 && r.cfg.Health != admission.Unhealthy && n.connected && !n.draining
+	live := r.present && r.cfg.Enabled && !r.cfg.Drain && r.cfg.Capacity > 0 && r.cfg.Health != admission.Unhealthy && n.connected && !n.draining
 	free := live && r.inFlight < r.cfg.Capacity
 	c.live.put(i, live)
 	c.free[admission.Normal].put(i, free)
@@ -329,7 +329,7 @@ func (c *checker) obstacle(i int, class admission.Class, surface int8) admission
 		return admission.ReasonUnhealthy
 	case !n.connected:
 		return admission.ReasonOffline
-	case n.draining:
+	case n.draining || r.cfg.Drain:
 		return admission.ReasonDraining
 	case class == admission.Long && r.cfg.LongCapacity > 0 && r.long >= r.cfg.LongCapacity:
 		return admission.ReasonLongFull // a normal slot alone would not help

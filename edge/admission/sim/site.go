@@ -209,7 +209,7 @@ func (s *site) change() string {
 	r := &s.res[i]
 	gi := s.rng.IntN(len(s.groups))
 	g := &s.groups[gi]
-	switch s.rng.IntN(22) {
+	switch s.rng.IntN(26) {
 	case 0, 1, 2:
 		r.cfg.Capacity = s.rng.IntN(5)
 		return "capacity"
@@ -266,6 +266,8 @@ func (s *site) change() string {
 	case 20:
 		s.rotate = s.rng.IntN(len(s.res))
 		return "order in the file"
+	case 21:
+		return s.override(i)
 	}
 	if g.route && s.rng.IntN(2) == 0 {
 		g.policy = s.drawScope(s.scopeKeys[gi])
@@ -273,6 +275,29 @@ func (s *site) change() string {
 		s.pool = s.drawScope(admission.PoolScope)
 	}
 	return "queue policy"
+}
+
+// override is an operator's word about one provider or a whole node: disable,
+// drain, or what the file says. A refresh that comes later may undo it.
+func (s *site) override(i int) string {
+	first, last := i, i+1
+	if s.rng.IntN(3) == 0 {
+		first = i - i%s.perNode
+		last = first + s.perNode
+	}
+	what := s.rng.IntN(4)
+	for i := first; i < last; i++ {
+		r := &s.res[i].cfg
+		switch what {
+		case 0:
+			r.Enabled = false
+		case 1:
+			r.Drain = true
+		default:
+			r.Enabled, r.Drain = true, false
+		}
+	}
+	return [...]string{"override: disable", "override: drain", "override: reset", "override: reset"}[what]
 }
 
 // renameProvider moves a resource's configuration, and its place among the
@@ -334,7 +359,7 @@ func (s *site) repair() {
 	for i := range s.res {
 		r := &s.res[i]
 		r.present = r.present || i%s.perNode == 0 && s.rng.IntN(2) == 0
-		r.cfg.Enabled, r.cfg.Health = true, admission.Healthy
+		r.cfg.Enabled, r.cfg.Drain, r.cfg.Health = true, false, admission.Healthy
 		r.cfg.Capacity = max(r.cfg.Capacity, 1)
 	}
 	s.res[0].present = true
