@@ -251,3 +251,17 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// A JSON decoder takes what is not UTF-8 and mends it in strings, but not in a
+// value that is kept as it came.
+func TestArgumentsThatAreNoTextAreMended(t *testing.T) {
+	for kind, answer := range map[string]string{
+		"ollama": `{"message":{"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"a":"` + "\xff" + `"}}}]},"done":true,"done_reason":"stop"}` + "\n",
+		"vllm": `data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":{"a":"` + "\xff" + `"}}}]},"finish_reason":"tool_calls"}]}` +
+			"\n\ndata: [DONE]\n\n",
+	} {
+		events, err := read(t, kind, 200, "", answer, 7)
+		require.NoError(t, err)
+		require.Contains(t, events, "call c f {\"a\":\"\uFFFD\"}", kind)
+	}
+}

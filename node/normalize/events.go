@@ -51,7 +51,7 @@ func newEvents() *events {
 func (e *events) emit(r *inferencev1.RunResponse) {
 	e.out = protowire.AppendVarint(e.out, uint64(proto.Size(r)))
 	// Marshalling fails only for strings that are not UTF-8, and there is none: they
-	// come out of a JSON decoder, or through valid.
+	// come out of a JSON decoder, or are made valid where they do not.
 	e.out, _ = proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(e.out, r)
 }
 

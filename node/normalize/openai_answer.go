@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	inferencev1 "github.com/iop-dev/iop/gen/go/iop/inference/v1"
 )
@@ -190,7 +191,7 @@ func argumentsOf(raw json.RawMessage) string {
 	if len(raw) == 0 || string(raw) == "null" || json.Unmarshal(raw, &s) == nil {
 		return s
 	}
-	return string(raw)
+	return strings.ToValidUTF8(string(raw), "\uFFFD") // which decoding has done to a string
 }
 
 // end takes an event without an empty line after it, which some servers send last.
