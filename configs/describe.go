@@ -2,7 +2,6 @@ package configs
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,50 +10,50 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Describe writes a message the way its file would, secrets masked. Empty text
-// and lists are left out, and so are the fields in quiet when they are zero.
-func Describe(w io.Writer, m proto.Message, quiet ...protoreflect.FullName) error {
+// Values are the fields of a message in the order of its file, secrets masked.
+// Empty text and lists are left out, and so are the fields in quiet when they
+// are zero.
+func Values(m proto.Message, quiet ...protoreflect.FullName) Effective {
 	d := describer{quiet: quiet}
-	d.message(m.ProtoReflect(), "", "")
-	_, err := io.WriteString(w, d.out.String())
-	return err
+	d.message(m.ProtoReflect(), "", "", "")
+	return d.out
 }
 
 type describer struct {
-	out   strings.Builder
+	out   Effective
+	heads []string // lines that wait for the first value below them
 	quiet []protoreflect.FullName
 }
 
-// message writes the fields; the first line begins with lead, the others with
+// message adds the fields; the first line begins with lead, the others with
 // indent.
-func (d *describer) message(m protoreflect.Message, lead, indent string) {
+func (d *describer) message(m protoreflect.Message, lead, indent, path string) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		fd := fields.Get(i)
 		if !m.Has(fd) && (d.isSilent(fd) || slices.Contains(d.quiet, fd.FullName())) {
 			continue
 		}
-		head := lead + string(fd.Name()) + ":"
-		lead = indent
+		head, at := lead+string(fd.Name())+":", join(path, string(fd.Name()))
+		written, waiting := len(d.out), len(d.heads)
 		switch {
 		case fd.IsList() && fd.Message() != nil:
-			d.out.WriteString(head + "\n")
+			d.heads = append(d.heads, head)
 			list := m.Get(fd).List()
 			for j := range list.Len() {
-				d.message(list.Get(j).Message(), indent+"  - ", indent+"    ")
+				d.message(list.Get(j).Message(), indent+"  - ", indent+"    ", at+"["+strconv.Itoa(j)+"]")
 			}
 		case fd.Message() != nil:
-			before := d.out.Len()
-			d.out.WriteString(head + "\n")
-			inside := d.out.Len()
-			d.message(m.Get(fd).Message(), indent+"  ", indent+"  ")
-			if d.out.Len() == inside {
-				kept := d.out.String()[:before]
-				d.out.Reset()
-				d.out.WriteString(kept)
-			}
+			d.heads = append(d.heads, head)
+			d.message(m.Get(fd).Message(), indent+"  ", indent+"  ", at)
 		default:
-			d.out.WriteString(head + " " + text(fd, m.Get(fd)) + "\n")
+			d.out = append(d.out, Value{Path: at, Value: text(fd, m.Get(fd)), heads: d.heads, key: head})
+			d.heads = nil
+		}
+		if len(d.out) > written {
+			lead = indent
+		} else {
+			d.heads = d.heads[:waiting] // nothing stands below the head
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestDescribeIsTheFormOfTheFile(t *testing.T) {
 	cfg := &configv1.EdgeConfig{}
 	require.NoError(t, configs.Unmarshal("edge.yaml", []byte(configs.EdgeExample), cfg))
 	var out strings.Builder
-	require.NoError(t, configs.Describe(&out, cfg))
+	require.NoError(t, configs.Values(cfg).Write(&out))
 	require.NotContains(t, out.String(), cfg.Nodes[0].TokenSha256)
 
 	again := &configv1.EdgeConfig{}
@@ -37,7 +37,7 @@ func TestDescribeIsTheFormOfTheFile(t *testing.T) {
 
 func TestDescribeQuotesWhatNeedsIt(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, configs.Describe(&out, &configv1.OpenAI{Cors: &configv1.Cors{AllowedOrigins: []string{"http://a", "b c", "d,e\n"}}}))
+	require.NoError(t, configs.Values(&configv1.OpenAI{Cors: &configv1.Cors{AllowedOrigins: []string{"http://a", "b c", "d,e\n"}}}).Write(&out))
 	require.Contains(t, out.String(), `allowed_origins: [http://a, "b c", "d,e\n"]`)
 }
 

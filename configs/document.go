@@ -23,13 +23,25 @@ type place struct{ line, column int }
 type Document struct {
 	// File is the name of the file as it appears in problems.
 	File string
-	// Sound is true when every key of the file was read into the message.
-	// Without it, rules across messages would complain about what is merely
-	// misspelt.
-	Sound bool
+	// Readable is false when the file is not YAML, or no mapping: then nothing of
+	// it is in the message.
+	Readable bool
 
 	root   *yaml.Node // nil when the file has no content
 	places map[string]place
+	broken map[string]bool // paths of values that have a problem of their own
+}
+
+// Broken reports whether the value at path, or one that it lies in, has a
+// problem of its own: what the message has there is not what was meant, and a
+// rule that builds on it would complain about a mistake that nobody made.
+func (d *Document) Broken(path string) bool {
+	for ; path != ""; path = above(path) {
+		if d.broken[path] {
+			return true
+		}
+	}
+	return d.broken[""]
 }
 
 // At returns line and column of the value at path ("nodes[0].id"), or, when the
@@ -39,10 +51,13 @@ func (d *Document) At(path string) (line, column int) {
 		if p, ok := d.places[path]; ok {
 			return p.line, p.column
 		}
-		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+		path = above(path)
 	}
 	return 1, 1
 }
+
+// above is the path without its last part.
+func above(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
 
 // Has reports whether the file itself has a value at path.
 func (d *Document) Has(path string) bool {
@@ -67,7 +82,7 @@ func (d *Document) Problemf(path, format string, args ...any) Problem {
 // not UTF-8, or more than one document; a byte order mark and CRLF are
 // tolerated.
 func parse(file string, text []byte) (*Document, *Problem) {
-	d := &Document{File: file, Sound: true, places: map[string]place{}}
+	d := &Document{File: file, places: map[string]place{}, broken: map[string]bool{}}
 	if len(text) > MaxFileBytes {
 		return d, &Problem{File: file, Line: 1, Column: 1,
 			Message: fmt.Sprintf("the file has %d bytes; at most %d are read", len(text), MaxFileBytes)}
@@ -80,6 +95,7 @@ func parse(file string, text []byte) (*Document, *Problem) {
 	var node yaml.Node
 	err := decoder.Decode(&node)
 	if errors.Is(err, io.EOF) {
+		d.Readable = true
 		return d, nil
 	}
 	if err != nil {
@@ -93,6 +109,7 @@ func parse(file string, text []byte) (*Document, *Problem) {
 	case !errors.Is(err, io.EOF):
 		return d, syntaxProblem(file, text, err)
 	}
+	d.Readable = true
 	if len(node.Content) == 1 && !isNull(node.Content[0]) {
 		d.root = node.Content[0]
 	}

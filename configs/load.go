@@ -19,18 +19,18 @@ func Unmarshal(file string, text []byte, into proto.Message) error {
 }
 
 // Decode is [Unmarshal] for readers with rules of their own: with the places of
-// the values, and with the message filled as far as the file can be read.
+// the values, and with the message filled as far as the file can be read: what
+// has a problem of its own is left out of it ([Document.Broken]), but entries of
+// lists keep their numbers.
 func Decode(file string, text []byte, into proto.Message) (*Document, Problems) {
 	doc, problem := parse(file, text)
 	if problem != nil {
-		doc.Sound = false
 		return doc, Problems{*problem}
 	}
-	s := &strict{doc: doc, broken: map[string]bool{}, budget: maxAliasNodes}
+	s := &strict{doc: doc, budget: maxAliasNodes}
 	if doc.root != nil {
-		usable := s.message(doc.root, into.ProtoReflect().Descriptor(), "")
-		doc.Sound = len(s.problems) == 0
-		if !usable {
+		if !s.message(doc.root, into.ProtoReflect().Descriptor(), "") {
+			doc.Readable = false
 			return doc, s.problems
 		}
 		options := protoyaml.UnmarshalOptions{Path: file, CustomUnmarshaler: &judged{root: doc.root}}
@@ -42,7 +42,8 @@ func Decode(file string, text []byte, into proto.Message) (*Document, Problems) 
 			s.problems = append(s.problems, doc.Problemf("", "%v", err))
 		}
 	}
-	return doc, append(s.problems, judge(doc, into, s.broken)...).Sorted()
+	doc.root = nil // judged and emptied; the places stay
+	return doc, append(s.problems, judge(doc, into)...).Sorted()
 }
 
 // Read is the text of a file of at most [MaxFileBytes].

@@ -26,7 +26,7 @@ func edge(t *testing.T, text string) (*configv1.EdgeConfig, error) {
 func TestUnknownKeyHasPlaceAndSuggestion(t *testing.T) {
 	_, err := edge(t, "nodes:\n  - id: n\n    token_sha256: "+strings.Repeat("a1", 32)+"\n    providers:\n"+
 		"      - id: p\n        type: simulator\n"+strings.Repeat("#\n", 7)+"      "+"  capacty: 4\n")
-	require.EqualError(t, err, `edge.yaml:14:9: unknown key "capacty" (did you mean "capacity"?)`)
+	require.EqualError(t, err, `edge.yaml:14:9: unknown key "capacty" (did you mean "capacity"?) in nodes[0].providers[0]`)
 }
 
 func TestProblemsAreTypedSortedAndComplete(t *testing.T) {
@@ -35,7 +35,7 @@ func TestProblemsAreTypedSortedAndComplete(t *testing.T) {
 	require.ErrorAs(t, err, &problems)
 	require.Equal(t, configs.Problems{
 		{File: "edge.yaml", Line: 1, Column: 28, Path: "provider_pool.selection", Message: `found "x"; allowed: balanced, priority`},
-		{File: "edge.yaml", Line: 3, Column: 3, Message: `unknown key "idd" (did you mean "id"?)`},
+		{File: "edge.yaml", Line: 3, Column: 3, Path: "edge.idd", OfKey: true, Message: `unknown key "idd" (did you mean "id"?) in edge`},
 		{File: "edge.yaml", Line: 4, Column: 11, Path: "edge.listen", Message: "found a list; expected text"},
 	}, problems)
 	require.Equal(t, 3, len(strings.Split(err.Error(), "\n")))
@@ -82,7 +82,7 @@ func TestOtherEncodingsAreRefusedWithTheirPlace(t *testing.T) {
 
 func TestColumnsCountCharacters(t *testing.T) {
 	_, err := edge(t, `edge: {id: "héé", idd: 1}`)
-	require.EqualError(t, err, `edge.yaml:1:19: unknown key "idd" (did you mean "id"?)`)
+	require.EqualError(t, err, `edge.yaml:1:19: unknown key "idd" (did you mean "id"?) in edge`)
 }
 
 func TestFilesHaveALimit(t *testing.T) {

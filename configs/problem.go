@@ -14,12 +14,15 @@ type Problem struct {
 	Column  int // from 1, in characters
 	Path    string
 	Message string // what was found and what is allowed
+	// OfKey is true for a problem of the key rather than its value, such as an
+	// unknown one; the message then says where the key stands.
+	OfKey bool
 }
 
-// String is "file:line:column: path: message"; problems of a key itself have
-// no path.
+// String is "file:line:column: path: message", without the path where the
+// message tells it.
 func (p Problem) String() string {
-	if p.Path == "" {
+	if p.Path == "" || p.OfKey {
 		return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
 	}
 	return fmt.Sprintf("%s:%d:%d: %s: %s", p.File, p.Line, p.Column, p.Path, p.Message)

@@ -3,6 +3,7 @@ package configs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 
 // judge applies the rules that the message itself carries. What the file
 // already got wrong in another way is not said again.
-func judge(doc *Document, m proto.Message, broken map[string]bool) Problems {
+func judge(doc *Document, m proto.Message) Problems {
 	err := protovalidate.Validate(m)
 	var invalid *protovalidate.ValidationError
 	switch {
@@ -23,27 +24,28 @@ func judge(doc *Document, m proto.Message, broken map[string]bool) Problems {
 		return Problems{doc.Problemf("", "%v", err)}
 	}
 	var problems Problems
+	wrong, holders := map[string]bool{}, doc.holders()
 	for _, v := range invalid.Violations {
 		path := protovalidate.FieldPathString(v.Proto.GetField())
-		if !covered(path, broken) {
-			problems = append(problems, doc.Problemf(path, "%s", explain(doc, path, v)))
+		if doc.Broken(path) || holders[path] {
+			continue
 		}
+		problems = append(problems, doc.Problemf(path, "%s", explain(doc, path, v)))
+		wrong[path] = true
 	}
+	maps.Copy(doc.broken, wrong)
 	return problems
 }
 
-// covered reports whether path lies in something broken, or holds it.
-func covered(path string, broken map[string]bool) bool {
-	if broken[path] {
-		return true
-	}
-	for b := range broken {
-		if strings.HasPrefix(path, b+".") || strings.HasPrefix(path, b+"[") ||
-			strings.HasPrefix(b, path+".") || strings.HasPrefix(b, path+"[") {
-			return true
+// holders are the paths that hold something broken.
+func (d *Document) holders() map[string]bool {
+	holders := map[string]bool{}
+	for path := range d.broken {
+		for path = above(path); path != "" && !holders[path]; path = above(path) {
+			holders[path] = true
 		}
 	}
-	return false
+	return holders
 }
 
 // explain says what was found and what is allowed.

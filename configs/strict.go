@@ -18,18 +18,21 @@ const maxAliasNodes = 200_000
 type strict struct {
 	doc      *Document
 	problems Problems
-	broken   map[string]bool // paths already complained about
-	budget   int             // nodes that aliases may still add
+	budget   int // nodes that aliases may still add
 }
 
-// key adds a problem of a key, which has a place but no path of its own.
-func (s *strict) key(n *yaml.Node, format string, args ...any) {
-	s.problems = append(s.problems, Problem{File: s.doc.File, Line: n.Line, Column: n.Column, Message: fmt.Sprintf(format, args...)})
+// key adds a problem of a key in the mapping at path.
+func (s *strict) key(path string, n *yaml.Node, format string, args ...any) {
+	p := Problem{File: s.doc.File, Line: n.Line, Column: n.Column, Path: path, OfKey: true, Message: fmt.Sprintf(format, args...)}
+	if n.Kind == yaml.ScalarNode {
+		p.Path = join(path, strings.Trim(quote(n.Value), `"`))
+	}
+	s.problems = append(s.problems, p)
 }
 
 // value adds a problem of the value at path.
 func (s *strict) value(path string, n *yaml.Node, format string, args ...any) {
-	s.broken[path] = true
+	s.doc.broken[path] = true
 	s.problems = append(s.problems, Problem{File: s.doc.File, Line: n.Line, Column: n.Column, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -42,7 +45,7 @@ func (s *strict) message(n *yaml.Node, md protoreflect.MessageDescriptor, path s
 	var kept []*yaml.Node
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, v := s.expand(n.Content[i]), s.expand(n.Content[i+1])
+		k, v := s.expand(n.Content[i], path), s.expand(n.Content[i+1], path)
 		if k == nil || v == nil {
 			continue
 		}
@@ -52,7 +55,7 @@ func (s *strict) message(n *yaml.Node, md protoreflect.MessageDescriptor, path s
 		}
 		name := string(fd.Name())
 		if first, ok := seen[name]; ok {
-			s.key(k, "duplicate key %q (first on line %d)", name, first)
+			s.key(path, k, "duplicate key %q%s (first on line %d)", name, in(path), first)
 			continue
 		}
 		seen[name] = k.Line
@@ -74,21 +77,21 @@ func (s *strict) message(n *yaml.Node, md protoreflect.MessageDescriptor, path s
 func (s *strict) field(k *yaml.Node, md protoreflect.MessageDescriptor, path string) protoreflect.FieldDescriptor {
 	switch {
 	case k.Kind != yaml.ScalarNode:
-		s.key(k, "found %s as a key; expected one of: %s", describeNode(k, false), strings.Join(keys(md), ", "))
+		s.key(path, k, "found %s as a key%s; expected one of: %s", describeNode(k, false), in(path), strings.Join(keys(md), ", "))
 		return nil
 	case k.ShortTag() == "!!merge":
-		s.key(k, "merge keys (<<) are not read; write the keys out")
+		s.key(path, k, "found a merge key (<<)%s; merge keys are not read: write the keys out", in(path))
 		return nil
 	}
 	if fd := md.Fields().ByName(protoreflect.Name(k.Value)); fd != nil {
 		return fd
 	}
 	if near, ok := Nearest(k.Value, keys(md)); ok {
-		s.broken[join(path, near)] = true // it is not also missing
-		s.key(k, "unknown key %s (did you mean %q?)", quote(k.Value), near)
+		s.doc.broken[join(path, near)] = true // it is not also missing
+		s.key(path, k, "unknown key %s (did you mean %q?)%s", quote(k.Value), near, in(path))
 		return nil
 	}
-	s.key(k, "unknown key %s (allowed here: %s)", quote(k.Value), strings.Join(keys(md), ", "))
+	s.key(path, k, "unknown key %s%s (allowed: %s)", quote(k.Value), in(path), strings.Join(keys(md), ", "))
 	return nil
 }
 
@@ -104,20 +107,25 @@ func (s *strict) content(v *yaml.Node, fd protoreflect.FieldDescriptor, path str
 	whole := true
 	for i, item := range v.Content {
 		at := path + "[" + strconv.Itoa(i) + "]"
-		item = s.expand(item)
+		item = s.expand(item, path)
 		if item == nil {
 			return false
 		}
 		v.Content[i] = item
 		s.doc.places[at] = place{item.Line, item.Column}
+		good := false
 		if isNull(item) {
 			s.value(at, item, "an empty entry; remove it or fill it in")
-			whole = false
+		} else {
+			good = s.one(item, fd, at)
+		}
+		if !good && fd.Message() != nil {
+			// Without it the numbers of what follows would shift.
+			v.Content[i] = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: item.Line, Column: item.Column}
 			continue
 		}
-		whole = s.one(item, fd, at) && whole
+		whole = whole && good
 	}
-	// A list with holes would shift the numbers of what follows.
 	return whole
 }
 
@@ -202,7 +210,7 @@ func whole(v *yaml.Node, tag, found string, kind protoreflect.Kind) string {
 
 // expand returns a copy of what an alias stands for, so that it can be judged
 // at its own place in the message; nil when aliases add too much.
-func (s *strict) expand(n *yaml.Node) *yaml.Node {
+func (s *strict) expand(n *yaml.Node, path string) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		if s.budget <= 0 {
 			return nil
@@ -210,7 +218,7 @@ func (s *strict) expand(n *yaml.Node) *yaml.Node {
 		at := n
 		n = s.clone(n.Alias)
 		if n == nil {
-			s.key(at, "aliases (*%s) add more than %d entries to the file", at.Value, maxAliasNodes)
+			s.key(path, at, "aliases (*%s) add more than %d entries to the file", at.Value, maxAliasNodes)
 			return nil
 		}
 	}
@@ -237,6 +245,14 @@ func placeOf(k, v *yaml.Node) place {
 		return place{k.Line, k.Column}
 	}
 	return place{v.Line, v.Column}
+}
+
+// in says which mapping a key stands in.
+func in(path string) string {
+	if path == "" {
+		return ""
+	}
+	return " in " + path
 }
 
 func keys(md protoreflect.MessageDescriptor) []string {

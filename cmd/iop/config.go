@@ -69,6 +69,8 @@ type checkResult struct {
 	Warnings []string       `json:"warnings"`
 	// Effective is the configuration with every default, as YAML, secrets masked.
 	Effective string `json:"effective,omitempty"`
+	// Values are the same, one by one, each with where it comes from.
+	Values configs.Effective `json:"values,omitempty"`
 }
 
 // checkProblem is one error; without a place it is about the file itself.
@@ -88,7 +90,6 @@ func check(file string) checkResult {
 	if err != nil {
 		return r.failed(err)
 	}
-	var effective interface{ Describe(io.Writer) error }
 	var warnings []string
 	switch r.Kind = configs.KindOf(text); r.Kind {
 	case configs.KindNode:
@@ -96,7 +97,7 @@ func check(file string) checkResult {
 		if err != nil {
 			return r.failed(err)
 		}
-		effective, warnings = c, c.Warnings
+		r.Values, warnings = c.Effective(), c.Warnings
 	case configs.KindControlPlane:
 		return r.failed(errors.New("this is a Control Plane's file, which this version does not read"))
 	default:
@@ -104,10 +105,10 @@ func check(file string) checkResult {
 		if err != nil {
 			return r.failed(err)
 		}
-		effective, warnings = s, s.Warnings
+		r.Values, warnings = s.Effective(), s.Warnings
 	}
 	var out bytes.Buffer
-	if err := effective.Describe(&out); err != nil {
+	if err := r.Values.Write(&out); err != nil {
 		return r.failed(err)
 	}
 	r.Valid, r.Effective = true, out.String()

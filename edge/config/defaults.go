@@ -1,8 +1,10 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 
+	"github.com/iop-dev/iop/configs"
 	configv1 "github.com/iop-dev/iop/gen/go/iop/config/v1"
 )
 
@@ -44,6 +46,11 @@ func (r *rules) fillDefaults() {
 	if cfg.Edge == nil {
 		cfg.Edge = &configv1.Edge{}
 	}
+	for path, address := range map[string]string{"edge.node_listen": cfg.Edge.NodeListen, "edge.admin_listen": cfg.Edge.AdminListen} {
+		if address == "" {
+			r.origins.Note(path, configs.FromInherited, "from edge.listen", pathListen)
+		}
+	}
 	fillEdge(cfg.Edge, len(cfg.GetOpenai().GetApiKeys()) > 0)
 	set(&cfg.LongContextThresholdTokens, DefaultLongContextThreshold)
 	set(&cfg.ProviderPool.MaxQueue, DefaultMaxQueue)
@@ -56,7 +63,13 @@ func (r *rules) fillDefaults() {
 	for _, k := range cfg.Openai.GetApiKeys() {
 		k.Sha256 = strings.ToLower(k.Sha256)
 	}
-	for _, route := range cfg.Openai.GetModelRoutes() {
+	for i, route := range cfg.Openai.GetModelRoutes() {
+		for key, own := range map[string]int32{"max_queue": route.MaxQueue, "queue_timeout_ms": route.QueueTimeoutMs} {
+			if own == 0 {
+				pool := "provider_pool." + key
+				r.origins.Note(fmt.Sprintf("openai.model_routes[%d].%s", i, key), configs.FromInherited, "from "+pool, pool)
+			}
+		}
 		text(&route.Target, route.GetModel())
 		route.MaxQueue = routeLimit(route.GetMaxQueue(), cfg.GetProviderPool().GetMaxQueue())
 		route.QueueTimeoutMs = routeLimit(route.GetQueueTimeoutMs(), cfg.GetProviderPool().GetQueueTimeoutMs())

@@ -41,7 +41,7 @@ func golden(t *testing.T, file string) {
 				out.WriteString(w + "\n")
 			}
 		case "show":
-			if err := s.Describe(&out); err != nil {
+			if err := s.Effective().Write(&out); err != nil {
 				d.Fatalf(t, "%v", err)
 			}
 		case "admission":

@@ -27,6 +27,9 @@ func (r *rules) edge() {
 	if h.GetTimeoutMs() != 0 {
 		timeout = h.GetTimeoutMs()
 	}
+	if r.doc.Broken("edge.heartbeat.interval_ms") || r.doc.Broken("edge.heartbeat.timeout_ms") {
+		return
+	}
 	if timeout <= interval {
 		path := "edge.heartbeat.timeout_ms"
 		if !r.doc.Has(path) {
@@ -40,6 +43,7 @@ func (r *rules) edge() {
 func (r *rules) listeners() {
 	e := r.cfg.GetEdge()
 	open := map[string]bool{} // paths of listeners off loopback
+	secured := e.GetTls() != nil || e.GetInsecureH2C() || r.doc.Broken("edge.tls") || r.doc.Broken("edge.insecure_h2c")
 	for _, l := range []struct{ path, address string }{
 		{pathListen, e.GetListen()}, {"edge.node_listen", e.GetNodeListen()}, {"edge.admin_listen", e.GetAdminListen()},
 	} {
@@ -55,12 +59,14 @@ func (r *rules) listeners() {
 			continue
 		}
 		open[l.path] = true
-		if e.GetTls() == nil && !e.GetInsecureH2C() {
+		if !secured {
 			r.problem(l.path, "found %q, which other machines reach; give edge.tls a cert_file and key_file, or write insecure_h2c: true", l.address)
 		}
 	}
 	keys := len(r.cfg.GetOpenai().GetApiKeys())
 	switch mode := e.GetAuth().GetMode(); {
+	case r.doc.Broken("openai.api_keys") || r.doc.Broken("edge.auth.mode"):
+		// Who may call is not known.
 	case open[pathListen] && keys == 0 && mode != authNone:
 		r.problem(pathListen, "found %q, which other machines reach, and no openai.api_keys; add a key, or write auth: {mode: none} to let everyone in", e.GetListen())
 	case mode == authKeys && keys == 0:
@@ -101,7 +107,7 @@ func (r *rules) secrets() {
 	judge := func(names *unique, name, hash, path string) {
 		names.add(name, path+".name")
 		r.hash(hash, path+".sha256")
-		if hash = strings.ToLower(hash); hash == "" {
+		if hash = strings.ToLower(hash); hash == "" || r.doc.Broken(path+".sha256") {
 			return
 		}
 		if first, taken := hashes[hash]; taken {
@@ -116,7 +122,7 @@ func (r *rules) secrets() {
 		path := fmt.Sprintf("openai.api_keys[%d]", i)
 		judge(names, k.GetName(), k.GetSha256(), path)
 		for j, m := range k.GetModels() {
-			if !slices.Contains(known, m) {
+			if !slices.Contains(known, m) && !r.unlisted {
 				r.problem(fmt.Sprintf("%s.models[%d]", path, j), "no model or route %q%s", m, hint(m, known))
 			}
 		}
@@ -141,8 +147,8 @@ func (r *rules) hash(hash, path string) {
 	}
 }
 
-// origins judges CORS origins, which are compared as they are written.
-func (r *rules) origins() {
+// corsOrigins judges CORS origins, which are compared as they are written.
+func (r *rules) corsOrigins() {
 	for i, origin := range r.cfg.GetOpenai().GetCors().GetAllowedOrigins() {
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme == "" || u.Host == "" || u.User != nil || origin != u.Scheme+"://"+u.Host || strings.ToLower(origin) != origin {

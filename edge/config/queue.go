@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"strings"
 
+	"github.com/iop-dev/iop/configs"
 	configv1 "github.com/iop-dev/iop/gen/go/iop/config/v1"
 )
 
@@ -33,6 +34,9 @@ func (r *rules) long() {
 				continue
 			}
 			path := fmt.Sprintf("nodes[%d].providers[%d]", i, j)
+			if r.doc.Broken(path+".total_context_tokens") || r.doc.Broken(path+".long_context_capacity") {
+				continue
+			}
 			if p.GetTotalContextTokens() == 0 {
 				r.problem(path+".long_context_capacity", "found %d; it needs total_context_tokens beside it", p.GetLongContextCapacity())
 				continue
@@ -48,7 +52,7 @@ func (r *rules) windows(node string, p *configv1.Provider, path string) {
 	for i, m := range r.cfg.GetModels() {
 		serves := false
 		for _, c := range m.GetProviders() {
-			serves = serves || c.GetNode() == node && c.GetProvider() == p.GetId()
+			serves = serves || node != "" && p.GetId() != "" && c.GetNode() == node && c.GetProvider() == p.GetId()
 		}
 		if !serves {
 			continue
@@ -115,6 +119,9 @@ func (r *rules) legacy() {
 		if len(paths) == 0 {
 			continue
 		}
+		if r.doc.Broken("provider_pool." + f.name) {
+			continue // the pool has a value, which is not known
+		}
 		if f.declared(pool) {
 			for _, path := range paths {
 				r.warn(path, "ignored: provider_pool.%s governs the queue; remove it here", f.name)
@@ -123,6 +130,7 @@ func (r *rules) legacy() {
 		}
 		if r.agree(f, paths, values) {
 			f.promote(pool, values[0])
+			r.origins.Note("provider_pool."+f.name, configs.FromLegacy, "values of providers", paths...)
 			r.warn(paths[0], "deprecated: taken as provider_pool.%s: %d; write it there and remove it from the providers", f.name, values[0])
 		}
 	}

@@ -15,8 +15,14 @@ type rules struct {
 	cfg      *configv1.EdgeConfig
 	problems configs.Problems
 	warnings []string
+	origins  *configs.Origins
 
 	providers map[string]*configv1.Provider // by "node/provider"
+	// unnamed is true when the id of some node or provider is not known: what
+	// seems to be named nowhere may be that one.
+	unnamed bool
+	// unlisted is the same of models and routes.
+	unlisted bool
 }
 
 func (r *rules) all() {
@@ -29,10 +35,14 @@ func (r *rules) all() {
 	r.edge()
 	r.listeners()
 	r.secrets()
-	r.origins()
+	r.corsOrigins()
 }
 
+// problem adds a finding, unless the value itself has been complained about.
 func (r *rules) problem(path, format string, args ...any) {
+	if r.doc.Broken(path) {
+		return
+	}
 	r.problems = append(r.problems, r.doc.Problemf(path, format, args...))
 }
 
@@ -68,11 +78,13 @@ func (u *unique) add(name, path string) bool {
 // nodes judges nodes and their providers on their own.
 func (r *rules) nodes() {
 	r.providers = map[string]*configv1.Provider{}
+	r.unnamed = r.doc.Broken("nodes")
 	ids := r.unique("node id")
 	tokens := map[string]string{}
 	for i, n := range r.cfg.GetNodes() {
 		path := fmt.Sprintf("nodes[%d]", i)
 		ids.add(n.GetId(), path+".id")
+		r.unnamed = r.unnamed || r.unknown(n.GetId(), path+".id") || r.doc.Broken(path+".providers")
 		if hash := strings.ToLower(n.GetTokenSha256()); hash != "" {
 			if other, shared := tokens[hash]; shared {
 				r.warn(path+".token_sha256", "node %q shares its token with node %q: each can register as the other", n.GetId(), other)
@@ -82,6 +94,7 @@ func (r *rules) nodes() {
 		own, servers := r.unique("provider id"), map[string]string{}
 		for j, p := range n.GetProviders() {
 			at := fmt.Sprintf("%s.providers[%d]", path, j)
+			r.unnamed = r.unnamed || r.unknown(p.GetId(), at+".id")
 			if own.add(p.GetId(), at+".id") {
 				r.providers[n.GetId()+"/"+p.GetId()] = p
 			}
@@ -93,10 +106,12 @@ func (r *rules) nodes() {
 // provider judges one provider; servers are the node's base URLs so far.
 func (r *rules) provider(p *configv1.Provider, path, node string, servers map[string]string) {
 	simulated := p.GetType() == typeSimulator
-	if p.GetSimulator() != nil && !simulated {
+	if p.GetSimulator() != nil && !simulated && !r.doc.Broken(path+".type") {
 		r.problem(path+".simulator", "found settings of a simulator for type %q; only type simulator takes them", p.GetType())
 	}
 	switch {
+	case r.doc.Broken(path + ".type"):
+		return // what it needs is not known
 	case simulated && p.GetBaseUrl() != "":
 		r.problem(path+".base_url", "found %q; a simulator runs inside the node and has none", configs.RedactURL(p.GetBaseUrl()))
 		return
@@ -125,9 +140,11 @@ func (r *rules) provider(p *configv1.Provider, path, node string, servers map[st
 // models judges the model groups and their references.
 func (r *rules) models() {
 	ids := r.unique("model")
+	r.unlisted = r.doc.Broken("models") || r.doc.Broken("openai.model_routes")
 	for i, m := range r.cfg.GetModels() {
 		path := fmt.Sprintf("models[%d]", i)
 		ids.add(m.GetId(), path+".id")
+		r.unlisted = r.unlisted || r.unknown(m.GetId(), path+".id")
 		r.name(m.GetId(), path+".id")
 		if len(m.GetProviders()) == 0 {
 			r.warn(path, "model %q has no providers: it is listed, and every request for it is refused", m.GetId())
@@ -142,16 +159,20 @@ func (r *rules) models() {
 	}
 	for i, route := range r.cfg.GetOpenai().GetModelRoutes() {
 		at := fmt.Sprintf("openai.model_routes[%d].model", i)
+		r.unlisted = r.unlisted || r.unknown(route.GetModel(), at)
 		if route.GetModel() == "" {
 			r.problem(at, "found nothing; a route needs the model id that clients use")
 		}
 		ids.add(route.GetModel(), at)
 		r.name(route.GetModel(), at)
 	}
-	if len(ids.first) == 0 {
+	if len(ids.first) == 0 && !r.unlisted {
 		r.warn("", "no models and no routes: every request is answered model_not_found")
 	}
 }
+
+// unknown reports whether an id could not be read, or is not what was meant.
+func (r *rules) unknown(id, path string) bool { return id == "" || r.doc.Broken(path) }
 
 // name refuses ids that would break a log line or a header.
 func (r *rules) name(id, path string) {
@@ -167,6 +188,9 @@ func (r *rules) resource(node, provider, path string) bool {
 	}
 	if _, ok := r.providers[node+"/"+provider]; ok {
 		return true
+	}
+	if r.unnamed {
+		return false
 	}
 	var nodes, here, elsewhere []string
 	for _, n := range r.cfg.GetNodes() {
@@ -194,7 +218,7 @@ func (r *rules) resource(node, provider, path string) bool {
 // routes judges what a direct route points to.
 func (r *rules) routes() {
 	for i, route := range r.cfg.GetOpenai().GetModelRoutes() {
-		if route.GetAdapter() == "" || len(candidatesOf(r.cfg, route)) > 0 {
+		if route.GetAdapter() == "" || r.unnamed || len(candidatesOf(r.cfg, route)) > 0 {
 			continue
 		}
 		var names []string

@@ -3,8 +3,6 @@ package config
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
-	"io"
 
 	"github.com/iop-dev/iop/configs"
 	"github.com/iop-dev/iop/edge/admission"
@@ -30,6 +28,8 @@ type Snapshot struct {
 	Warnings []string
 	// Revision names the text of the file: 12 hexadecimal digits of its SHA-256.
 	Revision string
+
+	origins *configs.Origins
 }
 
 // Model is an external model id.
@@ -57,10 +57,10 @@ func Load(path string) (*Snapshot, error) {
 func Parse(path string, text []byte) (*Snapshot, error) {
 	cfg := &configv1.EdgeConfig{}
 	doc, problems := configs.Decode(path, text, cfg)
-	if !doc.Sound {
+	if !doc.Readable {
 		return nil, problems.Err()
 	}
-	r := &rules{doc: doc, cfg: cfg, problems: problems}
+	r := &rules{doc: doc, cfg: cfg, problems: problems, origins: doc.Origins()}
 	r.all()
 	if err := r.problems.Err(); err != nil {
 		return nil, err
@@ -74,16 +74,8 @@ func Parse(path string, text []byte) (*Snapshot, error) {
 		Models:      modelsOf(cfg),
 		Warnings:    r.warnings,
 		Revision:    hex.EncodeToString(sum[:6]),
+		origins:     r.origins,
 	}, nil
-}
-
-// Describe writes the effective values, secrets masked, in the form of the file.
-func (s *Snapshot) Describe(w io.Writer) error {
-	if err := configs.Describe(w, s.Config,
-		"iop.config.v1.Provider.max_queue", "iop.config.v1.Provider.queue_timeout_ms"); err != nil {
-		return fmt.Errorf("describe configuration: %w", err)
-	}
-	return nil
 }
 
 func modelsOf(cfg *configv1.EdgeConfig) []Model {

@@ -81,8 +81,8 @@ func TestL01_ThresholdIsLoadedAndShown(t *testing.T) {
 	s := replace(t, "long_context_threshold_tokens: 100000", "long_context_threshold_tokens: 12345")
 	require.EqualValues(t, 12345, s.Config.GetLongContextThresholdTokens())
 	var out strings.Builder
-	require.NoError(t, s.Describe(&out))
-	require.Contains(t, out.String(), "\nlong_context_threshold_tokens: 12345\n")
+	require.NoError(t, s.Effective().Write(&out))
+	require.Contains(t, out.String(), "\nlong_context_threshold_tokens: 12345 ")
 
 	s = replace(t, "long_context_threshold_tokens: 100000", "")
 	require.EqualValues(t, 100_000, s.Config.GetLongContextThresholdTokens())
@@ -95,7 +95,7 @@ func TestL02_NoProviderHasAWindowOfItsOwn(t *testing.T) {
 	require.ErrorContains(t, err, `unknown key "context_window_tokens"`)
 
 	var out strings.Builder
-	require.NoError(t, example(t).Describe(&out))
+	require.NoError(t, example(t).Effective().Write(&out))
 	require.Contains(t, out.String(), "context_window_tokens: 262144")
 }
 
@@ -167,7 +167,7 @@ func TestCredentials(t *testing.T) {
 func TestCase_I12_NothingShowsSecrets(t *testing.T) {
 	s := example(t)
 	var out strings.Builder
-	require.NoError(t, s.Describe(&out))
+	require.NoError(t, s.Effective().Write(&out))
 	after := replace(t, auth.HashToken("example api key"), auth.HashToken("another"))
 	changes, _ := config.Changes(s, after)
 	require.Equal(t, []string{"openai.api_keys[laptop].sha256: changed"}, changes)
@@ -205,7 +205,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("differs from itself: %q", changes)
 		}
 		var out strings.Builder
-		if err := s.Describe(&out); err != nil {
+		if err := s.Effective().Write(&out); err != nil {
 			t.Fatal(err)
 		}
 		auth.NewKeyring(s.Credentials)

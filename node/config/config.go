@@ -2,7 +2,6 @@ package nodeconfig
 
 import (
 	"fmt"
-	"io"
 	"net/url"
 	"strings"
 	"time"
@@ -42,6 +41,7 @@ type Config struct {
 	token       source
 	credentials map[string]source // by provider id
 	effective   *configv1.NodeConfig
+	origins     *configs.Origins
 }
 
 // Reconnect paces the attempts to reach the Edge.
@@ -71,7 +71,7 @@ func Load(path string) (*Config, error) {
 func Parse(path string, text []byte) (*Config, error) {
 	msg := &configv1.NodeConfig{}
 	doc, problems := configs.Decode(path, text, msg)
-	if !doc.Sound {
+	if !doc.Readable {
 		return nil, problems.Err()
 	}
 	r := &reader{doc: doc, msg: msg, problems: problems}
@@ -114,13 +114,12 @@ func (c *Config) Providers() []string {
 	return ids
 }
 
-// Describe writes the effective values in the form of the file; it holds no
-// secrets, only where they are.
-func (c *Config) Describe(w io.Writer) error {
-	if err := configs.Describe(w, c.effective); err != nil {
-		return fmt.Errorf("describe configuration: %w", err)
-	}
-	return nil
+// Effective are the values in force, each with where it comes from. There are no
+// secrets among them, only where they are.
+func (c *Config) Effective() configs.Effective {
+	values := configs.Values(c.effective)
+	c.origins.Fill(values)
+	return values
 }
 
 // reader judges a file across its messages. Each rule adds all it finds.
@@ -131,7 +130,11 @@ type reader struct {
 	warnings []string
 }
 
+// problem adds a finding, unless the value itself has been complained about.
 func (r *reader) problem(path, format string, args ...any) {
+	if r.doc.Broken(path) {
+		return
+	}
 	r.problems = append(r.problems, r.doc.Problemf(path, format, args...))
 }
 
@@ -157,7 +160,7 @@ func (r *reader) config() *Config {
 	if n != nil && n.StopGraceMs != nil {
 		c.StopGrace = time.Duration(n.GetStopGraceMs()) * time.Millisecond
 	}
-	c.effective = r.msg
+	c.effective, c.origins = r.msg, r.doc.Origins()
 	if n != nil {
 		n.StopGraceMs = new(uint32(c.StopGrace.Milliseconds()))
 	}

@@ -88,8 +88,8 @@ func TestS17_BadReconnectIsAValidationError(t *testing.T) {
 		"reconnect: {max_attempts: 99999999999}":           "node.yaml:2:27: reconnect.max_attempts: found 99999999999; at most 2147483647, or 0 = unlimited",
 		"reconnect: {interval_sec: 100000}":                "node.yaml:2:27: reconnect.interval_sec: found 100000; at most 86400 (a day)",
 		"reconnect: {interval_sec: .nan}":                  "node.yaml:2:27: reconnect.interval_sec: found .nan; expected a number",
-		"reconnect: {max_atempts: 0}":                      `node.yaml:2:13: unknown key "max_atempts" (did you mean "max_attempts"?)`,
-		"reconnect: {max_attempts: 0, max_attempts: 10}":   `node.yaml:2:30: duplicate key "max_attempts" (first on line 2)`,
+		"reconnect: {max_atempts: 0}":                      `node.yaml:2:13: unknown key "max_atempts" (did you mean "max_attempts"?) in reconnect`,
+		"reconnect: {max_attempts: 0, max_attempts: 10}":   `node.yaml:2:30: duplicate key "max_attempts" in reconnect (first on line 2)`,
 		"reconnect:\n  interval_sec: 0\n  max_attempts: 0": "node.yaml:3:17: reconnect.interval_sec: found 0; unlimited attempts (max_attempts: 0) need a pause above 0",
 	} {
 		_, err := nodeconfig.Parse("node.yaml", []byte(identity+text))
@@ -152,9 +152,9 @@ func TestSecretsAreReadWhenAskedFor(t *testing.T) {
 	require.Empty(t, key)
 
 	var out strings.Builder
-	require.NoError(t, c.Describe(&out))
+	require.NoError(t, c.Effective().Write(&out))
 	require.NotContains(t, out.String(), "MARK")
-	require.Contains(t, out.String(), "interval_sec: 10\n  max_attempts: 10\n")
+	require.Contains(t, out.String(), "interval_sec: 10                             # default\n  max_attempts: 10 ")
 
 	for text, want := range map[string]string{
 		filepath.Join(dir, "not"):                    "no such file",

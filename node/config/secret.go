@@ -17,6 +17,8 @@ type source struct{ file, env string }
 // source judges that exactly one of the two is given.
 func (r *reader) source(path, what, file, env string) source {
 	switch {
+	case r.doc.Broken(path+"."+what+"_file") || r.doc.Broken(path+"."+what+"_env"):
+		// Something is given, which is not known.
 	case file == "" && env == "":
 		r.problem(path, "%s_file or %s_env is missing: where the %s is", what, what, what)
 	case file != "" && env != "":
