@@ -29,19 +29,27 @@ func newConfig(stdout, stderr io.Writer) *cobra.Command {
 
 func newConfigCheck(stdout, stderr io.Writer) *cobra.Command {
 	var file string
+	var strict bool
 	var output outputFlag
 	c := &cobra.Command{
 		Use:   "check -c FILE",
 		Short: "Check an edge.yaml or node.yaml and print the effective values",
 		Long: `Check a configuration: exit code 0 and the effective values, or 1 and every
 error with file:line:column. The file's top-level key (edge, node) tells what it
-is. Nothing is started and no port is bound.`,
+is. Each value is followed by where it comes from: a line of the file, a default,
+another key that governs it, or legacy keys. Files and environment variables that
+it names and that are missing here are warnings, since it may be meant for
+another machine; --strict makes every warning fail the check. Nothing is started
+and no port is bound.`,
 		Args: cobra.NoArgs,
 		RunE: operation(func(*cobra.Command, []string) error {
 			if file == "" {
 				return usagef("config check needs a file: -c FILE")
 			}
 			r := check(file)
+			if strict && len(r.Warnings) > 0 {
+				r.Valid = false
+			}
 			if output.isJSON() {
 				if err := json.NewEncoder(stdout).Encode(r); err != nil {
 					return err
@@ -56,6 +64,7 @@ is. Nothing is started and no port is bound.`,
 		}),
 	}
 	registerFile(c, &file, "edge.yaml or node.yaml")
+	c.Flags().BoolVar(&strict, "strict", false, "let warnings fail the check too")
 	output.register(c.Flags())
 	return c
 }
@@ -83,13 +92,15 @@ type checkProblem struct {
 	text string
 }
 
-// check reads a file and judges it as what it says it is.
+// check reads a file and judges it as what it says it is. Files that it names
+// and that are not here are warnings: the process may run on another machine.
 func check(file string) checkResult {
 	r := checkResult{File: file, Problems: []checkProblem{}, Warnings: []string{}}
 	text, err := configs.Read(file)
 	if err != nil {
 		return r.failed(err)
 	}
+	var read readConfig
 	var warnings []string
 	switch r.Kind = configs.KindOf(text); r.Kind {
 	case configs.KindNode:
@@ -97,7 +108,7 @@ func check(file string) checkResult {
 		if err != nil {
 			return r.failed(err)
 		}
-		r.Values, warnings = c.Effective(), c.Warnings
+		read, warnings = c, c.Warnings
 	case configs.KindControlPlane:
 		return r.failed(errors.New("this is a Control Plane's file, which this version does not read"))
 	default:
@@ -105,16 +116,36 @@ func check(file string) checkResult {
 		if err != nil {
 			return r.failed(err)
 		}
-		r.Values, warnings = s.Effective(), s.Warnings
+		read, warnings = edgeConfig{s}, s.Warnings
 	}
+	r.Warnings = append(r.Warnings, warnings...)
+	files := read.CheckFiles()
+	for _, p := range files.Missing.Sorted() {
+		r.Warnings = append(r.Warnings, p.String())
+	}
+	if err := files.Wrong.Err(); err != nil {
+		return r.failed(err)
+	}
+	r.Values = read.Effective()
 	var out bytes.Buffer
 	if err := r.Values.Write(&out); err != nil {
 		return r.failed(err)
 	}
 	r.Valid, r.Effective = true, out.String()
-	r.Warnings = append(r.Warnings, warnings...)
 	return r
 }
+
+// readConfig is a configuration that was read.
+type readConfig interface {
+	Effective() configs.Effective
+	CheckFiles() configs.FileProblems
+}
+
+// edgeConfig is an Edge's file by itself, without what admins have set on a
+// running Edge.
+type edgeConfig struct{ *config.Snapshot }
+
+func (c edgeConfig) Effective() configs.Effective { return c.Snapshot.Effective() }
 
 // failed adds what an error says, each problem by itself.
 func (r checkResult) failed(err error) checkResult {

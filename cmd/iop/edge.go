@@ -36,6 +36,9 @@ nothing. SIGINT and SIGTERM stop it in order; a second one stops it at once.`,
 			if err != nil {
 				return refused(err)
 			}
+			if problems := snapshot.CheckFiles().All(); len(problems) > 0 {
+				return refused(problems)
+			}
 			edge, err := edged.New(edged.Options{
 				ConfigPath: file, Snapshot: snapshot, Logger: log, Version: currentVersion().Version,
 			})

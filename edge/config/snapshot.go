@@ -29,6 +29,7 @@ type Snapshot struct {
 	// Revision names the text of the file: 12 hexadecimal digits of its SHA-256.
 	Revision string
 
+	doc     *configs.Document
 	origins *configs.Origins
 }
 
@@ -74,8 +75,19 @@ func Parse(path string, text []byte) (*Snapshot, error) {
 		Models:      modelsOf(cfg),
 		Warnings:    r.warnings,
 		Revision:    hex.EncodeToString(sum[:6]),
+		doc:         doc,
 		origins:     r.origins,
 	}, nil
+}
+
+// CheckFiles judges the files that the configuration names: the certificate and
+// its key.
+func (s *Snapshot) CheckFiles() configs.FileProblems {
+	var problems configs.FileProblems
+	if files := s.Config.GetEdge().GetTls(); files != nil {
+		problems.AddKeyPair(s.doc, "edge.tls.cert_file", files.GetCertFile(), "edge.tls.key_file", files.GetKeyFile())
+	}
+	return problems
 }
 
 func modelsOf(cfg *configv1.EdgeConfig) []Model {

@@ -38,9 +38,10 @@ type Config struct {
 	// Warnings are what works but is probably not meant; each with its place.
 	Warnings []string
 
-	token       source
-	credentials map[string]source // by provider id
+	token       configs.Secret
+	credentials map[string]configs.Secret // by provider id
 	effective   *configv1.NodeConfig
+	doc         *configs.Document
 	origins     *configs.Origins
 }
 
@@ -85,7 +86,7 @@ func Parse(path string, text []byte) (*Config, error) {
 
 // Token is the node's own token.
 func (c *Config) Token() (string, error) {
-	secret, err := c.token.read()
+	secret, err := c.token.Read()
 	if err != nil {
 		return "", fmt.Errorf("node token: %w", err)
 	}
@@ -98,7 +99,7 @@ func (c *Config) Credential(provider string) (string, error) {
 	if !ok {
 		return "", nil
 	}
-	secret, err := from.read()
+	secret, err := from.Read()
 	if err != nil {
 		return "", fmt.Errorf("credential of provider %q: %w", provider, err)
 	}
@@ -120,6 +121,21 @@ func (c *Config) Effective() configs.Effective {
 	values := configs.Values(c.effective)
 	c.origins.Fill(values)
 	return values
+}
+
+// CheckFiles judges the files and environment variables that the configuration
+// names: certificates, the node's token and the keys of providers.
+func (c *Config) CheckFiles() configs.FileProblems {
+	var problems configs.FileProblems
+	if c.CAFile != "" {
+		problems.AddAuthorities(c.doc, "node.ca_file", c.CAFile)
+	}
+	problems.AddSecret(c.doc, "node.token_file", "node.token_env", c.token)
+	for i, p := range c.effective.GetProviderCredentials() {
+		path := fmt.Sprintf("provider_credentials[%d]", i)
+		problems.AddSecret(c.doc, path+".key_file", path+".key_env", configs.Secret{File: p.GetKeyFile(), Env: p.GetKeyEnv()})
+	}
+	return problems
 }
 
 // reader judges a file across its messages. Each rule adds all it finds.
@@ -160,7 +176,7 @@ func (r *reader) config() *Config {
 	if n != nil && n.StopGraceMs != nil {
 		c.StopGrace = time.Duration(n.GetStopGraceMs()) * time.Millisecond
 	}
-	c.effective, c.origins = r.msg, r.doc.Origins()
+	c.effective, c.doc, c.origins = r.msg, r.doc, r.doc.Origins()
 	if n != nil {
 		n.StopGraceMs = new(uint32(c.StopGrace.Milliseconds()))
 	}
@@ -237,8 +253,8 @@ func (r *reader) reconnect() Reconnect {
 }
 
 // credentials are where the keys of providers come from.
-func (r *reader) credentials() map[string]source {
-	out, first := map[string]source{}, map[string]string{}
+func (r *reader) credentials() map[string]configs.Secret {
+	out, first := map[string]configs.Secret{}, map[string]string{}
 	for i, p := range r.msg.GetProviderCredentials() {
 		path := fmt.Sprintf("provider_credentials[%d]", i)
 		if other, taken := first[p.GetProvider()]; taken && p.GetProvider() != "" {
