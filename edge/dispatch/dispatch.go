@@ -13,6 +13,7 @@ import (
 
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/broker"
+	"github.com/iop-dev/iop/edge/estimate"
 )
 
 // ErrStopped is the cause with which a process ends the contexts of requests that
@@ -24,14 +25,13 @@ var errTotalTimeout = errors.New("dispatch: total timeout")
 
 // Request is one exchange as a surface received it.
 type Request struct {
-	ID              string // x-request-id
-	Group           admission.GroupKey
-	Class           admission.Class
-	EstimatedTokens int // of the input
-	Surface         admission.Surface
-	Path            string   // of the fixed list of endpoints
-	Header          []Header // already on the allow-list
-	Body            []byte   // complete; not changed while Do runs
+	ID      string // x-request-id
+	Group   admission.GroupKey
+	Input   estimate.Input // decides the context class
+	Surface admission.Surface
+	Path    string   // of the fixed list of endpoints
+	Header  []Header // already on the allow-list
+	Body    []byte   // complete; not changed while Do runs
 	// ModelStart and ModelEnd bound the model's value in Body, quotes included;
 	// the served target is put in its place. Both are 0 for a normalized run: its
 	// target travels in Begin.
@@ -98,7 +98,7 @@ func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
 		ctx, cancel = withTimeout(ctx, d.clock, r.TotalTimeout)
 		defer cancel()
 	}
-	lease, err := d.broker.Acquire(ctx, admission.Request{Group: r.Group, Class: r.Class, Surface: r.Surface})
+	lease, err := d.broker.Acquire(ctx, admission.Request{Group: r.Group, Class: r.Input.Class(), Surface: r.Surface})
 	var x *exchange
 	if err == nil {
 		x = &exchange{Dispatcher: d, request: r, deadline: deadline, sink: s, lease: lease}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/broker"
+	"github.com/iop-dev/iop/edge/estimate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -384,7 +385,7 @@ func TestS13_TrackedEndsWhenItsNodeGoes(t *testing.T) {
 func TestL08_LogLineTellsTheDecision(t *testing.T) {
 	r := newRig(t)
 	req := request()
-	req.Class, req.EstimatedTokens = admission.Long, 120000
+	req.Input = estimate.Input{Tokens: 120000, Threshold: 100000}
 	var none *broker.UnavailableError
 	require.ErrorAs(t, r.d.Do(t.Context(), req, &sink{}), &none)
 	line := r.logs.String()

@@ -21,8 +21,8 @@ func (d *Dispatcher) record(ctx context.Context, r *Request, x *exchange, err er
 		slog.String("request_id", r.ID),
 		slog.String("model", string(r.Group)),
 		slog.String("outcome", outcome),
-		slog.Int("estimated_input_tokens", r.EstimatedTokens),
-		slog.String("context_class", r.Class.String()),
+		slog.Int("estimated_input_tokens", r.Input.Tokens),
+		slog.String("context_class", r.Input.Class().String()),
 	)
 	if x != nil {
 		attrs = append(attrs,

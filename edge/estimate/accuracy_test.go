@@ -83,14 +83,13 @@ func TestL04_EstimateErrsUpwardsAndNotByMuch(t *testing.T) {
 			}
 			calibration := estimate.NewCalibration()
 			for _, j := range judge(t, counter, kind, 50, 3) {
-				tokens := estimate.Tokens(j.body)
-				calibration.Observe("target", estimate.KindOf(j.body, tokens), tokens, j.truth)
+				calibration.Observe("target", estimate.Of(j.body), j.truth)
 			}
 			var plain, calibrated []float64
 			for _, j := range judge(t, counter, kind, *samples, 2) {
-				tokens := estimate.Tokens(j.body)
-				plain = append(plain, j.ratio(tokens))
-				calibrated = append(calibrated, j.ratio(calibration.Tokens([]string{"target"}, estimate.KindOf(j.body, tokens), tokens)))
+				e := estimate.Of(j.body)
+				plain = append(plain, j.ratio(e.Tokens()))
+				calibrated = append(calibrated, j.ratio(calibration.Tokens([]string{"target"}, e)))
 			}
 			slices.Sort(plain)
 			slices.Sort(calibrated)

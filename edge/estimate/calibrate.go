@@ -18,8 +18,8 @@ const (
 	leastFactor, mostFactor = 0.3, 3.0
 	// leastTokens is the shortest prompt that tells anything of its text: shorter ones are mostly a chat template.
 	leastTokens = 256
-	// maxCalibrated bounds the pairs of target and kind that are remembered.
-	maxCalibrated = 4096
+	// maxCalibrated bounds the pairs of target and kind that are remembered, of half a kilobyte each. Of forgettable ones the longest unseen goes.
+	maxCalibrated, forgettable = 4096, 8
 )
 
 // The ratios of truth to estimate that a scale tells apart: 1 % steps from leastRatio up.
@@ -35,6 +35,7 @@ var stepSize = math.Log(1.01)
 type Calibration struct {
 	mu     sync.Mutex
 	scales map[scaleKey]*scale
+	now    uint64 // counts observations
 }
 
 type scaleKey struct {
@@ -46,6 +47,7 @@ type scaleKey struct {
 type scale struct {
 	counts [steps]uint16
 	total  int
+	seen   uint64  // when last
 	factor float64 // what the counts come to; 0 while they are too few
 }
 
@@ -63,16 +65,21 @@ type Scale struct {
 // NewCalibration returns one without observations.
 func NewCalibration() *Calibration { return &Calibration{scales: make(map[scaleKey]*scale)} }
 
-// Observe takes what a provider has counted for a prompt that was estimated. Prompts with images or other media must not be told.
-func (c *Calibration) Observe(target string, kind Kind, estimated, counted int) {
-	if counted < leastTokens || estimated < leastTokens {
+// Observe takes what a provider has counted for a prompt that was estimated. What is no count of the text is passed over: of bodies with more than text,
+// of prompts too short to tell anything, and numbers that no tokenizer comes to (some servers count only what their cache did not have).
+func (c *Calibration) Observe(target string, e Estimate, counted int) {
+	if e.Foreign || e.Fixed > 0 || counted < leastTokens || e.Text < leastTokens {
 		return
 	}
-	ratio := float64(counted) / float64(estimated)
+	ratio := float64(counted) / float64(e.Text)
+	if ratio < leastFactor || ratio > 2*mostFactor {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.now++
 	for _, grid := range grids {
-		for _, cell := range kind.around(grid) {
+		for _, cell := range e.Kind.around(grid) {
 			c.add(scaleKey{target, cell}, ratio)
 		}
 	}
@@ -82,26 +89,51 @@ func (c *Calibration) add(key scaleKey, ratio float64) {
 	s := c.scales[key]
 	if s == nil {
 		if len(c.scales) >= maxCalibrated {
-			return
+			c.forget()
 		}
 		s = &scale{}
 		c.scales[key] = s
 	}
+	s.seen = c.now
 	s.add(ratio)
 }
 
-// Tokens is the estimate for a prompt of the kind that any of the targets may serve.
-func (c *Calibration) Tokens(targets []string, kind Kind, estimated int) int {
+// forget drops a scale: of a few arbitrary ones that which was not seen for longest.
+func (c *Calibration) forget() {
+	var oldest scaleKey
+	var seen uint64
+	n := 0
+	for key, s := range c.scales {
+		if n == 0 || s.seen < seen {
+			oldest, seen = key, s.seen
+		}
+		if n++; n == forgettable {
+			break
+		}
+	}
+	delete(c.scales, oldest)
+}
+
+// Tokens is the estimate of an input that any of the targets may be served. Only the price of text can fall.
+func (c *Calibration) Tokens(targets []string, e Estimate) int {
+	factor := c.largest(targets, e.Kind)
+	if e.Foreign {
+		factor = max(factor, 1) // the kind is not that of the text alone
+	}
+	return e.Fixed + int(math.Ceil(float64(e.Text)*factor))
+}
+
+func (c *Calibration) largest(targets []string, kind Kind) float64 {
+	if len(targets) == 0 {
+		return 1
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var factor float64
 	for _, target := range targets {
 		factor = max(factor, c.factor(target, kind))
 	}
-	if len(targets) == 0 {
-		factor = 1
-	}
-	return int(math.Ceil(float64(estimated) * factor))
+	return factor
 }
 
 // factor is what the finest grid says that has seen enough.

@@ -3,8 +3,6 @@ package estimate
 import "bytes"
 
 const (
-	// ImageTokens is the price of one image, whatever its size in bytes: about what current vision models make of a full-size picture.
-	ImageTokens = 2048
 	// mediaBytesPerToken prices audio and video: base64 characters per token (speech models need about 25 tokens a second).
 	mediaBytesPerToken = 128
 	// maxURLBytes bounds what counts as the address of a picture rather than as text in its place.
@@ -15,17 +13,31 @@ const (
 	baseTokens = 8
 )
 
-// Long reports whether an input of that many tokens takes a long slot (the threshold itself does).
-func Long(tokens, threshold int) bool { return tokens >= threshold }
-
 // maxTracked is how deep the scanner remembers which key an object belongs to; deeper ones are priced as text.
 const maxTracked = 64
 
-// Tokens estimates the input tokens of a request body. It accepts any bytes; for what is no JSON object the number means nothing.
-func Tokens(body []byte) int {
+// Estimate is what the bytes of a body tell of its input.
+type Estimate struct {
+	// Text is the tokens of what a tokenizer reads, by the price table.
+	Text int
+	// Fixed is the tokens of what none reads: pictures, sound, token ids.
+	Fixed int
+	// Foreign is whether the provider counts something else than the text of the body: pictures, sound, documents.
+	Foreign bool
+	// Kind is the kind of text.
+	Kind Kind
+}
+
+// Tokens is the input by the price table.
+func (e Estimate) Tokens() int { return e.Text + e.Fixed }
+
+// Of estimates the input of a request body. It accepts any bytes; for what is no JSON object the numbers mean nothing.
+func Of(body []byte) Estimate {
 	s := scanner{body: body}
 	s.run()
-	return baseTokens + s.media + (s.cost+Unit-1)/Unit
+	e := Estimate{Text: baseTokens + (s.cost+Unit-1)/Unit, Fixed: s.fixed, Foreign: s.foreign}
+	e.Kind = kindOf(body, e.Text)
+	return e
 }
 
 type role uint8
@@ -37,22 +49,27 @@ const (
 	source        // "source" of an Anthropic content block
 	urlKey        // "url"
 	dataKey       // "data"
+	fileKey       // "file_data": a document
+	idsKey        // top-level "input" or "prompt", and the arrays directly in it: their numbers are token ids
 )
 
 type scanner struct {
-	body  []byte
-	last  byte // the byte before, spaces between values left out
-	cost  int  // see Unit
-	media int  // tokens
-
+	body    []byte
+	mark    // what has been counted
 	depth   int
 	objects [maxTracked]bool // whether the container at that depth is an object
 	roles   [maxTracked]role // the role of the key it is the value of
 	key     role             // role of the key before the present value
-	// muted is whether the present top-level member is not input; cost and media go back to the marks at its end.
-	muted               bool
-	costMark, mediaMark int
-	lastMark            byte
+	// muted is whether the present top-level member is not input; what was counted goes back to before at its end.
+	muted  bool
+	before mark
+}
+
+type mark struct {
+	last    byte // the byte before, spaces between values left out
+	cost    int  // see Unit
+	fixed   int  // tokens
+	foreign bool
 }
 
 func (s *scanner) run() {
@@ -94,6 +111,11 @@ func (s *scanner) run() {
 			s.last = '"'
 			isKey = false
 			continue
+		case '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+			if s.role() == idsKey && s.depth <= 3 {
+				i = s.ids(i)
+				continue
+			}
 		}
 		s.cost += price(s.last, c)
 		s.last = c
@@ -103,11 +125,45 @@ func (s *scanner) run() {
 }
 
 func (s *scanner) open(object bool) {
+	role := s.key
+	if s.role() == idsKey {
+		role = idsKey
+	}
+	if role == idsKey && object {
+		role = plain
+	}
 	s.depth++
 	if s.depth < maxTracked {
-		s.objects[s.depth], s.roles[s.depth] = object, s.key
+		s.objects[s.depth], s.roles[s.depth] = object, role
 	}
 	s.key = plain
+}
+
+// role is the one of the present object or array.
+func (s *scanner) role() role {
+	if s.depth < maxTracked {
+		return s.roles[s.depth]
+	}
+	return plain
+}
+
+// ids counts a run of token ids, a token each.
+func (s *scanner) ids(i int) int {
+	b := s.body
+	for {
+		s.fixed++
+		for i < len(b) && b[i]-'0' <= 9 {
+			i++
+		}
+		next := i
+		for next < len(b) && (b[next] == ',' || b[next] == ' ' || b[next] == '\n' || b[next] == '\t' || b[next] == '\r') {
+			next++
+		}
+		if next == len(b) || b[next]-'0' > 9 {
+			return i
+		}
+		i = next
+	}
 }
 
 // inObject is true for containers too deep to be remembered: a string priced as a key costs the same.
@@ -115,7 +171,7 @@ func (s *scanner) inObject() bool { return s.depth >= maxTracked || s.objects[s.
 
 func (s *scanner) unmute() {
 	if s.muted {
-		s.cost, s.media, s.last, s.muted = s.costMark, s.mediaMark, s.lastMark, false
+		s.mark, s.muted = s.before, false
 	}
 }
 
@@ -126,11 +182,14 @@ func (s *scanner) member(i int) int {
 	if s.depth == 1 {
 		s.unmute()
 		if notInput(name) {
-			s.muted, s.costMark, s.mediaMark, s.lastMark = true, s.cost, s.media, s.last
+			s.muted, s.before = true, s.mark
 		}
 	}
 	s.cost += price(s.last, '"') + cost
 	s.key = roleOf(name)
+	if s.depth == 1 && (string(name) == "input" || string(name) == "prompt") {
+		s.key = idsKey
+	}
 	return next
 }
 
@@ -140,10 +199,14 @@ func (s *scanner) stringValue(i int) int {
 		switch {
 		case isURL(s.body[i:], "http") && end-i > maxURLBytes: // no address
 		case kind == imageKey:
-			s.media += ImageTokens
+			s.foreign = true
+			s.fixed += imageTokens(afterComma(s.body[i:end]))
 			return end
+		case kind == fileKey: // priced as text: a compressed document holds about as many tokens as its base64
+			s.foreign = true
 		default:
-			s.media += mediaTokens + (end-i)/mediaBytesPerToken
+			s.foreign = true
+			s.fixed += mediaTokens + (end-i)/mediaBytesPerToken
 			return end
 		}
 	}
@@ -152,16 +215,29 @@ func (s *scanner) stringValue(i int) int {
 	return next
 }
 
+// afterComma is the base64 text of a data URL, or b itself.
+func afterComma(b []byte) []byte {
+	const head = 64 // of "data:image/png;base64,", parameters included
+	if n := bytes.IndexByte(b[:min(head, len(b))], ','); n >= 0 {
+		return b[n+1:]
+	}
+	return b
+}
+
 // mediaAt says whether the string at i is an image or other media in a place where the API takes one. Elsewhere a data URL is text.
 func (s *scanner) mediaAt(i int) role {
-	parent := plain
-	if s.depth < maxTracked {
-		parent = s.roles[s.depth]
+	if s.key == plain {
+		return plain
 	}
+	parent := s.role()
 	b := s.body[i:]
 	switch {
 	case s.key == imageKey, s.key == urlKey && parent == imageKey:
 		if isURL(b, "data:image") || isURL(b, "http") {
+			return imageKey
+		}
+	case s.key == urlKey && parent == source:
+		if isURL(b, "http") {
 			return imageKey
 		}
 	case s.key == mediaKey, s.key == urlKey && parent == mediaKey:
@@ -176,6 +252,9 @@ func (s *scanner) mediaAt(i int) role {
 				return imageKey
 			}
 		}
+		return fileKey
+	case s.key == fileKey:
+		return fileKey
 	}
 	return plain
 }
@@ -215,6 +294,8 @@ func roleOf(key []byte) role {
 		return urlKey
 	case "data":
 		return dataKey
+	case "file_data":
+		return fileKey
 	}
 	return plain
 }

@@ -25,11 +25,11 @@ const (
 var scriptNames = [...]string{"latin", "greek-cyrillic", "semitic", "indic", "han-kana", "hangul", "symbols"}
 
 const (
-	probes    = 64 // places of a body that KindOf looks at
+	probes    = 64 // places of a body that kindOf looks at
 	probeSize = 64 // bytes at each
 )
 
-// group is what KindOf counts a byte as.
+// group is what kindOf counts a byte as.
 type group uint8
 
 const (
@@ -79,8 +79,8 @@ var groupOf = func() (t [256]group) {
 	return t
 }()
 
-// KindOf places a body with that estimate. It looks at evenly spread places of the body, so that its cost does not grow with it.
-func KindOf(body []byte, tokens int) Kind {
+// kindOf places a body with that estimate. It looks at evenly spread places of the body, so that its cost does not grow with it.
+func kindOf(body []byte, tokens int) Kind {
 	var n [groups]int
 	stride := max(len(body)/probes, probeSize)
 	seen := 0

@@ -36,34 +36,44 @@ const (
 	highs = 0x8080808080808080
 )
 
+// unescaped is what a backslash and a letter stand for; 0 for what needs a closer look.
+var unescaped = func() (t [256]byte) {
+	for c := range t {
+		t[c] = byte(c)
+	}
+	t['n'], t['r'], t['t'], t['b'], t['f'], t['u'] = '\n', '\r', '\t', '\f', '\f', 0
+	return t
+}()
+
 // text prices the bytes of a string up to its closing quote, escapes as the characters they stand for. It returns the price and the index after the
 // quote.
 func text(b []byte, i int) (cost, next int) {
 	last := uint64('"')
 	for {
-		for i+8 <= len(b) {
+		if i+8 <= len(b) {
 			w := binary.LittleEndian.Uint64(b[i:])
 			q, s := w^(ones*'"'), w^(ones*'\\')
-			if found := ((q-ones)&^q | (s-ones)&^s) & highs; found != 0 {
-				// The lowest mark is right; those above it may not be.
-				for range bits.TrailingZeros64(found) / 8 {
-					cost += int(prices[uint16(last|w<<8)])
-					last = w & 0xff
-					w >>= 8
-					i++
-				}
-				break
-			}
-			if w == ones*' ' && last == ' ' {
+			found := ((q-ones)&^q | (s-ones)&^s) & highs
+			switch {
+			case found != 0: // the lowest mark is right; those above it may not be
+			case w == ones*' ' && last == ' ':
 				// Tokenizers have one token for many spaces, and the price of a pair must do for few.
 				cost += DeepBlanks
 				i += 8
 				continue
+			default:
+				cost += int(prices[uint16(last|w<<8)]) + int(prices[uint16(w)]) + int(prices[uint16(w>>8)]) + int(prices[uint16(w>>16)]) +
+					int(prices[uint16(w>>24)]) + int(prices[uint16(w>>32)]) + int(prices[uint16(w>>40)]) + int(prices[uint16(w>>48)])
+				last = w >> 56
+				i += 8
+				continue
 			}
-			cost += int(prices[uint16(last|w<<8)]) + int(prices[uint16(w)]) + int(prices[uint16(w>>8)]) + int(prices[uint16(w>>16)]) +
-				int(prices[uint16(w>>24)]) + int(prices[uint16(w>>32)]) + int(prices[uint16(w>>40)]) + int(prices[uint16(w>>48)])
-			last = w >> 56
-			i += 8
+			for n := bits.TrailingZeros64(found) / 8; n > 0; n-- {
+				cost += int(prices[uint16(last|w<<8)])
+				last = w & 0xff
+				w >>= 8
+				i++
+			}
 		}
 		for i < len(b) && b[i] != '"' && b[i] != '\\' {
 			cost += price(byte(last), b[i])
@@ -75,40 +85,32 @@ func text(b []byte, i int) (cost, next int) {
 			return cost, i
 		case b[i] == '"':
 			return cost + price(byte(last), '"'), i + 1
+		case i+1 == len(b):
+			return cost + Unit, i + 1
+		}
+		if c := unescaped[b[i+1]]; c != 0 {
+			cost += price(byte(last), c)
+			last = uint64(c)
+			i += 2
+			continue
 		}
 		var p int
 		var c byte
-		p, c, i = escape(b, i, byte(last))
+		p, c, i = codeUnits(b, i, byte(last))
 		cost, last = cost+p, uint64(c)
 	}
 }
 
-// escape prices one escape sequence as the character it stands for, and returns that one's last byte.
-func escape(b []byte, i int, last byte) (cost int, c byte, next int) {
-	if i+1 >= len(b) {
-		return Unit, '\\', len(b)
-	}
-	switch c = b[i+1]; c {
-	case 'n':
-		c = '\n'
-	case 'r':
-		c = '\r'
-	case 't':
-		c = '\t'
-	case 'b', 'f':
-		c = '\f'
-	case 'u':
-		if i+6 <= len(b) {
-			return codeUnits(b, i, last)
-		}
-	}
-	return price(last, c), c, i + 2
-}
-
-// codeUnits prices a \uXXXX escape, or a pair of them, as UTF-8.
+// codeUnits prices a \uXXXX escape, or a pair of them, as UTF-8; one that is not whole as two characters. It returns the last byte, too.
 func codeUnits(b []byte, i int, last byte) (cost int, c byte, next int) {
+	if i+6 > len(b) {
+		return price(last, 'u'), 'u', i + 2
+	}
 	r := rune(hex4(b[i+2:]))
 	next = i + 6
+	if r < utf8.RuneSelf {
+		return price(last, byte(r)), byte(r), next
+	}
 	if r >= 0xd800 && r < 0xdc00 && next+6 <= len(b) && b[next] == '\\' && b[next+1] == 'u' {
 		if low := rune(hex4(b[next+2:])); low >= 0xdc00 && low < 0xe000 {
 			r = (r-0xd800)<<10 + (low - 0xdc00) + 0x10000
@@ -123,15 +125,17 @@ func codeUnits(b []byte, i int, last byte) (cost int, c byte, next int) {
 	return cost, c, next
 }
 
-func hex4(b []byte) (u uint16) {
-	for _, c := range b[:4] {
-		u <<= 4
-		switch {
-		case c >= '0' && c <= '9':
-			u |= uint16(c - '0')
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
-			u |= uint16(c|0x20-'a') + 10
-		}
-	}
-	return u
+// hex4 reads four hexadecimal digits; other bytes count as 0.
+func hex4(b []byte) uint16 {
+	return uint16(hexValue[b[0]])<<12 | uint16(hexValue[b[1]])<<8 | uint16(hexValue[b[2]])<<4 | uint16(hexValue[b[3]])
 }
+
+var hexValue = func() (t [256]uint8) {
+	for v, c := range []byte("0123456789abcdef") {
+		t[c] = uint8(v)
+	}
+	for v, c := range []byte("ABCDEF") {
+		t[c] = uint8(v) + 10
+	}
+	return t
+}()

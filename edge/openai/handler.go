@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/edge/broker"
 	"github.com/iop-dev/iop/edge/dispatch"
@@ -25,16 +24,17 @@ type Dispatcher interface {
 
 // Handler serves the surface. Use [New].
 type Handler struct {
-	dispatcher Dispatcher
-	log        *slog.Logger
-	settings   atomic.Pointer[active]
+	dispatcher  Dispatcher
+	calibration *estimate.Calibration
+	log         *slog.Logger
+	settings    atomic.Pointer[active]
 	// drainUntil is when a draining Edge is expected to have stopped, in Unix nanoseconds; 0 = not draining.
 	drainUntil atomic.Int64
 }
 
-// New returns a handler that serves with s until [Handler.Apply].
-func New(d Dispatcher, log *slog.Logger, s Settings) *Handler {
-	h := &Handler{dispatcher: d, log: log}
+// New returns a handler that serves with s until [Handler.Apply]. It tells c what providers count.
+func New(d Dispatcher, c *estimate.Calibration, log *slog.Logger, s Settings) *Handler {
+	h := &Handler{dispatcher: d, calibration: c, log: log}
 	h.Apply(s)
 	return h
 }
@@ -127,7 +127,7 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 	if p := h.draining(); p != nil {
 		return p
 	}
-	request, p := prepare(w, r, s, e, key, id)
+	request, p := h.prepare(w, r, s, e, key, id)
 	if p != nil {
 		return p
 	}
@@ -146,7 +146,13 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 	}()
 	err := h.dispatcher.Do(r.Context(), request, y)
 	var reported *reportedError
-	if err == nil || errors.As(err, &reported) {
+	switch {
+	case err == nil:
+		if target, tokens := y.counted(); tokens > 0 {
+			h.calibration.Observe(target, request.Input.Estimate, tokens)
+		}
+		return nil
+	case errors.As(err, &reported):
 		return nil
 	}
 	return h.failed(r.Context(), y, s, id, err)
@@ -167,7 +173,7 @@ func drainingProblem(left time.Duration) *problem {
 }
 
 // prepare reads the request and turns it into dispatch's terms.
-func prepare(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string) (*dispatch.Request, *problem) {
+func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string) (*dispatch.Request, *problem) {
 	body, err := readBody(w, r, s)
 	var p *problem
 	switch {
@@ -191,13 +197,8 @@ func prepare(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key
 		return nil, &problem{status: http.StatusForbidden, code: "model_not_allowed", kind: "permission_error", param: "model",
 			message: "This API key may not use this model. GET /v1/models lists those that it may."}
 	}
-	tokens := estimate.Tokens(body)
-	class := admission.Normal
-	if estimate.Long(tokens, s.LongThreshold) {
-		class = admission.Long
-	}
 	return &dispatch.Request{
-		ID: id, Group: model.Group, Class: class, EstimatedTokens: tokens, Surface: e.surface, Path: e.path,
+		ID: id, Group: model.Group, Input: h.calibration.Input(body, model.Targets, s.LongThreshold), Surface: e.surface, Path: e.path,
 		Header: requestHeader(r, id), Body: body, ModelStart: fields.ModelStart, ModelEnd: fields.ModelEnd,
 		IdleTimeout: s.IdleTimeout, TotalTimeout: s.TotalTimeout,
 	}, nil

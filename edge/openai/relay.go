@@ -27,6 +27,8 @@ type relay struct {
 	sse      bool
 	splicing bool // bytes go through splicer
 	judged   bool // a stream that has to show how it ended
+	success  bool // the status is 2xx
+	target   string
 	splicer  splice.Splicer
 	buf      []byte
 
@@ -48,7 +50,8 @@ func newRelay(w http.ResponseWriter, as envelope, model []byte, idle time.Durati
 		buf = nil
 	}
 	y.w, y.rc, y.envelope, y.model, y.idle, y.buf = w, http.NewResponseController(w), as, model, idle, buf[:0]
-	y.grant, y.begun, y.gone, y.noBody, y.sse, y.splicing, y.judged, y.writeDeadline = false, false, false, false, false, false, false, time.Time{}
+	y.grant, y.begun, y.gone, y.noBody, y.sse, y.splicing, y.judged, y.success, y.writeDeadline = false, false, false, false, false, false, false, false, time.Time{}
+	y.target = ""
 	return y
 }
 
@@ -99,6 +102,14 @@ func (y *relay) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
 // Complete reports whether the client has seen the stream's end marker.
 func (y *relay) Complete() bool { return y.judged && y.splicer.Seen().Done }
 
+// counted is the served target of a whole answer and what its provider has counted for the prompt; 0 if it did not say.
+func (y *relay) counted() (target string, tokens int) {
+	if !y.success || !y.splicing {
+		return "", 0
+	}
+	return y.target, max(y.splicer.Seen().PromptTokens, 0)
+}
+
 // reportedError makes dispatch count an answer as failed whose error the provider itself has told the client, in an event (A14).
 type reportedError struct{ failed error }
 
@@ -115,6 +126,7 @@ func (y *relay) setGrant(g *dispatch.Grant) {
 		return
 	}
 	y.grant = true
+	y.target = g.Target
 	h := y.w.Header()
 	h["X-Iop-Node"] = []string{string(g.Node)}
 	h["X-Iop-Provider"] = []string{string(g.Provider)}
@@ -133,14 +145,14 @@ func (y *relay) classify(head *dispatch.Head) {
 			encoded = encoded || !strings.EqualFold(f.Value, "identity")
 		}
 	}
-	success := head.Status < 300
-	if !success {
+	y.success = head.Status < 300
+	if !y.success {
 		y.model = nil // errors are the provider's own words; a stream of them is still observed for its event ends
 	}
 	y.sse = media == "text/event-stream"
 	y.noBody = head.Status == http.StatusNoContent || head.Status == http.StatusResetContent || head.Status == http.StatusNotModified
-	y.splicing = !encoded && (y.sse || success && isJSON(media))
-	y.judged = y.splicing && y.sse && success && !y.noBody
+	y.splicing = !encoded && (y.sse || y.success && isJSON(media))
+	y.judged = y.splicing && y.sse && y.success && !y.noBody
 	if y.splicing {
 		format := splice.JSON
 		if y.sse {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/iop-dev/iop/edge/dispatch"
+	"github.com/iop-dev/iop/edge/estimate"
 )
 
 const (
@@ -371,7 +372,7 @@ func BenchmarkRelayStream(b *testing.B) {
 		}
 		return s.Frame(&g, &dispatch.Frame{Body: []byte(finish + done), End: true})
 	})
-	h := New(d, nil, settings())
+	h := New(d, estimate.NewCalibration(), nil, settings())
 	b.ReportAllocs()
 	for b.Loop() {
 		req := benchRequest(b, streamed)
@@ -380,7 +381,7 @@ func BenchmarkRelayStream(b *testing.B) {
 }
 
 func BenchmarkWhole(b *testing.B) {
-	h := New(answer(whole(200, "application/json", `{"id":"x","model":"served","choices":[{"message":{"content":"`+strings.Repeat("words ", 100)+`"}}]}`)), nil, settings())
+	h := New(answer(whole(200, "application/json", `{"id":"x","model":"served","choices":[{"message":{"content":"`+strings.Repeat("words ", 100)+`"}}]}`)), estimate.NewCalibration(), nil, settings())
 	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("words ", 170) + `"}]}`
 	b.ReportAllocs()
 	for b.Loop() {

@@ -15,6 +15,7 @@ import (
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/edge/dispatch"
+	"github.com/iop-dev/iop/edge/estimate"
 )
 
 // upstream records what dispatch was asked and writes the body as a provider would get it.
@@ -239,11 +240,11 @@ func TestL04_ClassAndEstimateReachDispatch(t *testing.T) {
 	u := new(upstream)
 	over(t, u, settings(), func(r *rig) {
 		require.Equal(r, 200, r.chat(hello).StatusCode)
-		require.Equal(r, admission.Normal, u.last.Class)
-		require.Positive(r, u.last.EstimatedTokens)
+		require.Equal(r, admission.Normal, u.last.Input.Class())
+		require.Positive(r, u.last.Input.Tokens)
 		require.Equal(r, 200, r.chat(`{"model":"m","messages":[{"content":"`+strings.Repeat("한", 100000)+`"}]}`).StatusCode)
-		require.Equal(r, admission.Long, u.last.Class)
-		require.GreaterOrEqual(r, u.last.EstimatedTokens, 100000)
+		require.Equal(r, admission.Long, u.last.Input.Class())
+		require.GreaterOrEqual(r, u.last.Input.Tokens, 100000)
 	})
 }
 
@@ -401,7 +402,7 @@ func FuzzBody(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		u := new(upstream)
-		h := New(u, nil, settings())
+		h := New(u, estimate.NewCalibration(), nil, settings())
 		req, err := http.NewRequest("POST", "/v1/chat/completions", strings.NewReader(string(body)))
 		require.NoError(t, err)
 		w := newRecorder()

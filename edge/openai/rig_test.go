@@ -18,6 +18,7 @@ import (
 
 	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/edge/dispatch"
+	"github.com/iop-dev/iop/edge/estimate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -110,18 +111,19 @@ func settings() Settings {
 
 type rig struct {
 	*testing.T
-	handler *Handler
-	url     string
-	client  *http.Client
-	log     *bytes.Buffer
+	handler     *Handler
+	calibration *estimate.Calibration
+	url         string
+	client      *http.Client
+	log         *bytes.Buffer
 }
 
 // over runs a test over HTTP/1.1 and over HTTP/2 without TLS.
 func over(t *testing.T, d Dispatcher, s Settings, test func(r *rig)) {
 	for _, name := range []string{"h1", "h2c"} {
 		t.Run(name, func(t *testing.T) {
-			r := &rig{T: t, log: new(bytes.Buffer)}
-			r.handler = New(d, slog.New(slog.NewTextHandler(r.log, nil)), s)
+			r := &rig{T: t, log: new(bytes.Buffer), calibration: estimate.NewCalibration()}
+			r.handler = New(d, r.calibration, slog.New(slog.NewTextHandler(r.log, nil)), s)
 			server := httptest.NewUnstartedServer(r.handler)
 			server.Config.Protocols = new(http.Protocols)
 			server.Config.Protocols.SetHTTP1(true)

@@ -19,7 +19,8 @@ type Keys interface {
 type Model struct {
 	ID            string
 	Group         admission.GroupKey
-	ContextWindow int // tokens of one request; 0 = not stated
+	Targets       []string // served ones, under which the input estimate is calibrated
+	ContextWindow int      // tokens of one request; 0 = not stated
 }
 
 // Settings are what a refresh may change. A Settings is never changed once it was handed over.

@@ -2,6 +2,7 @@ package inference
 
 import (
 	"errors"
+	"math"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -30,6 +31,10 @@ type run struct {
 
 	begun     bool // started has been sent
 	completed bool // completed has been sent
+	// target is the provider's name for the model, inputTokens what it has counted for
+	// the prompt; 0 if it did not say.
+	target      string
+	inputTokens int
 	// reported is the provider's own error, as its node told of it.
 	reported *inferencev1.Failure
 	pending  []byte // of an event that has not come whole
@@ -64,7 +69,7 @@ func (r *run) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
 
 // start sends `started`.
 func (r *run) start(g *dispatch.Grant) error {
-	r.begun = true
+	r.begun, r.target = true, g.Target
 	s := &r.started
 	s.NodeId, s.ProviderId, s.QueueMs = string(g.Node), string(g.Provider), uint64(g.QueueWait.Milliseconds())
 	s.Simulated = r.simulated(admission.ResourceKey{Node: g.Node, Provider: g.Provider})
@@ -108,6 +113,8 @@ func (r *run) pass(event *inferencev1.RunResponse) error {
 		return nil
 	}
 	switch e := event.GetEvent().(type) {
+	case *inferencev1.RunResponse_Usage:
+		r.inputTokens = int(min(e.Usage.GetInputTokens(), math.MaxInt32))
 	case *inferencev1.RunResponse_Completed:
 		r.completed = true
 	case *inferencev1.RunResponse_Failed:

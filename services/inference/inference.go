@@ -11,6 +11,7 @@ import (
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/edge/dispatch"
+	"github.com/iop-dev/iop/edge/estimate"
 	inferencev1 "github.com/iop-dev/iop/gen/go/iop/inference/v1"
 )
 
@@ -24,7 +25,8 @@ type Model struct {
 // Target is what a run needs to know of a model.
 type Target struct {
 	Group         admission.GroupKey
-	ContextWindow int // tokens; 0 = not stated
+	Targets       []string // served ones, under which the input estimate is calibrated
+	ContextWindow int      // tokens; 0 = not stated
 }
 
 // Settings are what a refresh may change.
@@ -65,7 +67,9 @@ type Service struct {
 	Simulated  func(admission.ResourceKey) bool
 	Keys       Keys
 	Dispatcher Dispatcher
-	Log        *slog.Logger
+	// Calibration is the one that the OpenAI-compatible surface has, too.
+	Calibration *estimate.Calibration
+	Log         *slog.Logger
 
 	draining atomic.Bool
 }

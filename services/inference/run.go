@@ -58,7 +58,7 @@ func (s *Service) carry(ctx context.Context, req *inferencev1.RunRequest, r *run
 	if err := check(req, target, settings); err != nil {
 		return err
 	}
-	request, err := requestOf(req, r.started.RequestId, target, settings)
+	request, err := requestOf(req, r.started.RequestId, target, settings, s.Calibration)
 	if err != nil {
 		return err
 	}
@@ -71,6 +71,8 @@ func (s *Service) carry(ctx context.Context, req *inferencev1.RunRequest, r *run
 	}
 	err = s.Dispatcher.Do(ctx, request, r)
 	switch {
+	case err == nil && r.completed:
+		s.Calibration.Observe(r.target, request.Input.Estimate, r.inputTokens)
 	case r.reported != nil:
 		return &rpcerr.ReportedError{Failure: r.reported}
 	case err != nil && s.draining.Load() && !r.begun:
@@ -80,7 +82,7 @@ func (s *Service) carry(ctx context.Context, req *inferencev1.RunRequest, r *run
 }
 
 // requestOf is the run in dispatch's terms.
-func requestOf(req *inferencev1.RunRequest, id string, target Target, s Settings) (*dispatch.Request, error) {
+func requestOf(req *inferencev1.RunRequest, id string, target Target, s Settings, c *estimate.Calibration) (*dispatch.Request, error) {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		return nil, err
@@ -89,13 +91,8 @@ func requestOf(req *inferencev1.RunRequest, id string, target Target, s Settings
 	if err != nil {
 		return nil, err
 	}
-	tokens := estimate.Tokens(likeness)
-	class := admission.Normal
-	if estimate.Long(tokens, s.LongThreshold) {
-		class = admission.Long
-	}
 	return &dispatch.Request{
-		ID: id, Group: target.Group, Class: class, EstimatedTokens: tokens, Surface: admission.SurfaceChat,
+		ID: id, Group: target.Group, Input: c.Input(likeness, target.Targets, s.LongThreshold), Surface: admission.SurfaceChat,
 		Path: inferencev1connect.InferenceServiceRunProcedure, Header: []dispatch.Header{{Name: "X-Request-Id", Value: id}}, Body: body,
 		ContextWindow: target.ContextWindow, IdleTimeout: s.IdleTimeout, TotalTimeout: s.TotalTimeout,
 	}, nil

@@ -45,11 +45,12 @@ func runHead() *dispatch.Head {
 func service(t *testing.T, d *dispatcher, o ...connect.ClientOption) (*Service, inferencev1connect.InferenceServiceClient) {
 	t.Helper()
 	s := &Service{
-		Models:    func() []Model { return []Model{{ID: "m"}} },
-		Target:    func(id string) (Target, bool) { return Target{Group: "g", ContextWindow: 100}, id == "m" },
-		Settings:  func() Settings { return Settings{LongThreshold: 1000, BodyLimit: 1 << 20} },
-		Simulated: func(admission.ResourceKey) bool { return false },
-		Keys:      auth.NewKeyring(auth.Credentials{Open: true}), Dispatcher: d, Log: slog.New(slog.DiscardHandler),
+		Calibration: estimate.NewCalibration(),
+		Models:      func() []Model { return []Model{{ID: "m"}} },
+		Target:      func(id string) (Target, bool) { return Target{Group: "g", ContextWindow: 100}, id == "m" },
+		Settings:    func() Settings { return Settings{LongThreshold: 1000, BodyLimit: 1 << 20} },
+		Simulated:   func(admission.ResourceKey) bool { return false },
+		Keys:        auth.NewKeyring(auth.Credentials{Open: true}), Dispatcher: d, Log: slog.New(slog.DiscardHandler),
 	}
 	_, h := inferencev1connect.NewInferenceServiceHandler(s)
 	return s, inferencev1connect.NewInferenceServiceClient(http.DefaultClient, serve(t, s.Guard(h)), o...)
@@ -222,17 +223,17 @@ func TestRunsAreClassedByTheirInput(t *testing.T) {
 	price := func(r *inferencev1.RunRequest) int {
 		_, _, err := call(t, client, r)
 		require.Equal(t, connect.CodeNotFound, connect.CodeOf(err))
-		return d.last.EstimatedTokens
+		return d.last.Input.Tokens
 	}
 	words := strings.Repeat("some words ", 40)
 	short := price(runOf(words))
-	require.Equal(t, admission.Normal, d.last.Class)
-	chat := estimate.Tokens([]byte(`{"model":"m","messages":[{"role":"user","content":"` + words + `"}]}`))
+	require.Equal(t, admission.Normal, d.last.Input.Class())
+	chat := estimate.Of([]byte(`{"model":"m","messages":[{"role":"user","content":"` + words + `"}]}`)).Tokens()
 	require.InDelta(t, chat, short, 20)
 	require.GreaterOrEqual(t, short, chat, "the estimate errs upwards")
 
 	require.Greater(t, price(runOf(strings.Repeat("some words ", 1000))), 1000)
-	require.Equal(t, admission.Long, d.last.Class)
+	require.Equal(t, admission.Long, d.last.Input.Class())
 
 	picture := runOf(words)
 	picture.Messages[0].Parts = append(picture.Messages[0].Parts, &inferencev1.Part{Content: &inferencev1.Part_Image{Image: &inferencev1.Image{Data: make([]byte, 500_000), MediaType: "image/png"}}})

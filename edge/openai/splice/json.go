@@ -322,7 +322,7 @@ func (s *Splicer) beginValue(c *cursor, b byte, i int) {
 		switch {
 		case want == wantFinish && b != 'n':
 			s.seen.Finish = true
-		case (want == wantPrompt || want == wantCompletion) && b >= '0' && b <= '9':
+		case want >= wantPrompt && b >= '0' && b <= '9':
 			a.state, a.count = inCount, int(b-'0')
 		}
 	}

@@ -18,6 +18,9 @@ const (
 	wantType
 	wantFinish
 	wantPrompt
+	wantInput
+	wantCacheRead
+	wantCacheWrite
 	wantCompletion
 )
 
@@ -79,8 +82,14 @@ func (s *Splicer) meaningOf(k []byte) meaning {
 		}
 	case usage:
 		switch string(k) {
-		case "prompt_tokens", "input_tokens":
+		case "prompt_tokens":
 			return wantPrompt
+		case "input_tokens":
+			return wantInput
+		case "cache_read_input_tokens":
+			return wantCacheRead
+		case "cache_creation_input_tokens":
+			return wantCacheWrite
 		case "completion_tokens", "output_tokens":
 			return wantCompletion
 		}
@@ -112,9 +121,22 @@ func (s *Splicer) typed(t []byte) {
 }
 
 func (s *Splicer) counted() {
-	if s.json.want == wantPrompt {
-		s.seen.PromptTokens = s.json.count
-	} else {
-		s.seen.CompletionTokens = s.json.count
+	n := s.json.count
+	switch s.json.want {
+	case wantCompletion:
+		s.seen.CompletionTokens = n
+		return
+	case wantPrompt:
+		s.seen.PromptTokens, s.input = n, -1
+		return
+	case wantInput:
+		s.input = n
+	case wantCacheRead:
+		s.cacheRead = n
+	case wantCacheWrite:
+		s.cacheWrite = n
+	}
+	if s.input >= 0 {
+		s.seen.PromptTokens = s.input + s.cacheRead + s.cacheWrite
 	}
 }

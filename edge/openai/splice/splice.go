@@ -23,7 +23,7 @@ type Seen struct {
 	Finish bool
 	// Error: an in-band error passed (a top-level error object or string, an "error" event or type).
 	Error bool
-	// PromptTokens and CompletionTokens are the last usage numbers that passed; -1 while there were none.
+	// PromptTokens and CompletionTokens are the last usage numbers that passed; -1 while there were none. Of the prompt it is the whole, what a cache had included.
 	PromptTokens, CompletionTokens int
 }
 
@@ -55,6 +55,9 @@ type Splicer struct {
 	name    [12]byte
 	nameLen int
 
+	// The messages API counts apart what its cache had, and what it took: these make up PromptTokens; input is -1 while there was none.
+	input, cacheRead, cacheWrite int
+
 	json automaton
 }
 
@@ -69,7 +72,7 @@ func New(format Format, model []byte) *Splicer {
 func (s *Splicer) Reset(format Format, model []byte) {
 	held := s.json.held[:0]
 	*s = Splicer{format: format, model: model, first: true}
-	s.seen.PromptTokens, s.seen.CompletionTokens = -1, -1
+	s.seen.PromptTokens, s.seen.CompletionTokens, s.input = -1, -1, -1
 	s.json.held = held
 }
 
