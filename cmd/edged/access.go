@@ -6,6 +6,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/iop-dev/iop/edge/auth"
+	"github.com/iop-dev/iop/services/admin"
 	"github.com/iop-dev/iop/services/rpcerr"
 )
 
@@ -24,5 +25,19 @@ func allow(h http.Handler, may func(secret string) bool) http.Handler {
 			return
 		}
 		_ = refuse.Write(w, r, rpcerr.From(rpcerr.ErrUnauthenticated))
+	})
+}
+
+// allowAdmin lets admin tokens through, and tells the handler whose it is.
+func (e *Edge) allowAdmin(h http.Handler) http.Handler {
+	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		secret, _ := auth.BearerToken(r.Header.Get("Authorization"))
+		name, _ := e.keyring.Admin(secret)
+		ctx := admin.WithCaller(r.Context(), admin.Caller{Token: name, Address: r.RemoteAddr})
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
+	return allow(named, func(secret string) bool {
+		_, ok := e.keyring.Admin(secret)
+		return ok
 	})
 }

@@ -2,7 +2,6 @@ package edged
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -15,11 +14,12 @@ import (
 	"github.com/iop-dev/iop/edge/broker"
 	"github.com/iop-dev/iop/edge/config"
 	"github.com/iop-dev/iop/edge/dispatch"
+	"github.com/iop-dev/iop/edge/estimate"
 	"github.com/iop-dev/iop/edge/events"
 	"github.com/iop-dev/iop/edge/openai"
+	"github.com/iop-dev/iop/edge/state"
 	"github.com/iop-dev/iop/services/inference"
 	"github.com/iop-dev/iop/services/nodelink"
-	"github.com/iop-dev/iop/services/rpcerr"
 )
 
 // Options say what an Edge is made of.
@@ -28,17 +28,11 @@ type Options struct {
 	ConfigPath string
 	// Snapshot is the first configuration, in place of the file.
 	Snapshot *config.Snapshot
-	Clock    clockwork.Clock // nil = the real one
-	Logger   *slog.Logger
-	Version  string
-}
-
-// ReloadResult is what a refresh did.
-type ReloadResult struct {
-	Revision     uint64
-	Changes      []string
-	NeedsRestart []string
-	Warnings     []string
+	// Watch has Run look at the file, and refresh when it has changed.
+	Watch   bool
+	Clock   clockwork.Clock // nil = the real one
+	Logger  *slog.Logger
+	Version string
 }
 
 // Edge is one Edge process.
@@ -48,25 +42,36 @@ type Edge struct {
 	log     *slog.Logger
 	version string
 
-	broker   *broker.Broker
-	keyring  *auth.Keyring
-	link     *nodelink.Service
-	surface  *openai.Handler
-	typed    *inference.Service
-	requests busy // inside the surface and the typed API
-	bus      events.Bus
-	servers  []*server
+	broker    *broker.Broker
+	keyring   *auth.Keyring
+	estimates *estimate.Calibration
+	link      *nodelink.Service
+	surface   *openai.Handler
+	typed     *inference.Service
+	requests  busy // inside the surface and the typed API
+	bus       events.Bus
+	servers   []*server
 
 	// life is the parent of every request's context; cut ends it.
 	life context.Context
 	cut  context.CancelCauseFunc
 
 	current atomic.Pointer[config.Snapshot]
+	started *config.Snapshot // what needs a restart is in force as this has it
+	watch   bool
 
-	reloading sync.Mutex // held over a whole refresh
-	mu        sync.Mutex // guards what is below
-	revision  uint64
-	refused   string // why the last refresh was refused; empty after a good one
+	// applying is held over a whole refresh, override or stop: one at a time. What
+	// follows it is guarded by it.
+	applying sync.Mutex
+	store    *state.Store
+	lastLook string // what was last found in the file
+	stopping bool
+
+	// mu makes what the core is told and what is shown beside it change at once.
+	mu        sync.Mutex
+	overrides state.Overrides
+	lost      error // why the overrides would not outlast a restart; nil if they would
+	history   history
 }
 
 // New reads the configuration and opens the listeners, so that the addresses are
@@ -83,10 +88,12 @@ func New(o Options) (*Edge, error) {
 		o.Clock = clockwork.NewRealClock()
 	}
 	e := &Edge{
-		path: o.ConfigPath, clock: o.Clock, log: o.Logger, version: o.Version,
-		broker: broker.New(o.Clock, snap.Admission), keyring: auth.NewKeyring(snap.Credentials),
-		revision: 1,
+		path: o.ConfigPath, clock: o.Clock, log: o.Logger, version: o.Version, watch: o.Watch && o.ConfigPath != "",
+		keyring: auth.NewKeyring(snap.Credentials), estimates: estimate.NewCalibration(), started: snap, lastLook: snap.Revision,
 	}
+	e.openState(snap)
+	e.broker = broker.New(o.Clock, e.overrides.Apply(snap.Admission))
+	e.history.add(Refresh{At: o.Clock.Now(), Source: SourceStart})
 	e.life, e.cut = context.WithCancelCause(context.Background())
 	e.current.Store(snap)
 	if err := e.build(snap); err != nil {
@@ -114,10 +121,10 @@ func (e *Edge) build(snap *config.Snapshot) (err error) {
 		return err
 	}
 	dispatcher := dispatch.New(e.broker, e.link, e.clock, e.log)
-	e.surface = openai.New(dispatcher, e.log, e.settings(snap))
+	e.surface = openai.New(dispatcher, e.estimates, e.log, e.settings(snap))
 	e.typed = &inference.Service{
 		Models: e.models, Target: e.target, Settings: e.runSettings, Simulated: e.simulated,
-		Keys: e.keyring, Dispatcher: dispatcher, Log: e.log,
+		Keys: e.keyring, Dispatcher: dispatcher, Calibration: e.estimates, Log: e.log,
 	}
 	e.servers, err = e.listen(cfg)
 	return err
@@ -139,12 +146,20 @@ func (e *Edge) Run(ctx context.Context) error {
 		serving.Go(func() { failed <- s.serve() })
 		e.log.Info("listening", "address", s.listener.Addr().String(), "for", s.serves)
 	}
+	watching, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	var watcher sync.WaitGroup
+	if e.watch {
+		watcher.Go(func() { newWatch(e.path, e.clock, e.log, e.reloadFile).run(watching) })
+	}
 	var err error
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
 		e.stop(ctx)
 	}
+	unwatch()
+	watcher.Wait()
 	for _, s := range e.servers {
 		s.close()
 	}
@@ -161,49 +176,6 @@ func (e *Edge) close() {
 		e.link.Close()
 	}
 	e.broker.Stop()
-}
-
-// Reload re-reads the configuration in two phases: read and judge, which can
-// fail and changes nothing; then apply, which cannot.
-func (e *Edge) Reload() (ReloadResult, error) {
-	e.reloading.Lock()
-	defer e.reloading.Unlock()
-	if e.path == "" {
-		return ReloadResult{}, rpcerr.ErrNoConfigFile
-	}
-	next, err := config.Load(e.path)
-	if err != nil {
-		e.noteRefresh(err)
-		return ReloadResult{}, fmt.Errorf("configuration refused, the former one stays in force:\n%w", err)
-	}
-	r := ReloadResult{Warnings: next.Warnings}
-	r.Changes, r.NeedsRestart = config.Changes(e.snapshot(), next)
-
-	e.current.Store(next)
-	e.keyring.Apply(next.Credentials)
-	// The nodes first, so that a gate has grown when the core sends it more; then
-	// the core, then the surface: a new model is served as soon as it is known.
-	e.link.PushProviders()
-	e.broker.Reconfigure(next.Admission)
-	e.surface.Apply(e.settings(next))
-	r.Revision = e.noteRefresh(nil)
-	return r, nil
-}
-
-// noteRefresh records how a refresh ended, and returns the revision in force.
-func (e *Edge) noteRefresh(err error) uint64 {
-	ev := events.Event{Kind: events.ConfigApplied, At: e.clock.Now(), Subject: e.path}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if err == nil {
-		e.revision++
-		e.refused = ""
-	} else {
-		e.refused = err.Error()
-		ev.Kind, ev.Detail = events.ConfigRefused, e.refused
-	}
-	e.bus.Publish(ev)
-	return e.revision
 }
 
 // snapshot is the configuration in force.

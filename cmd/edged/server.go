@@ -148,14 +148,8 @@ func (e *Edge) mountAdmin(mux *routes) {
 		_, ok := e.keyring.Reader(secret)
 		return ok
 	}))
-	path, h = adminv1connect.NewAdminServiceHandler(&admin.Service{Reload: e.adminReload}, handlerOptions()...)
-	mux.handle(path, allow(h, func(secret string) bool {
-		name, ok := e.keyring.Admin(secret)
-		if ok {
-			e.log.Info("admin call", "token", name)
-		}
-		return ok
-	}))
+	path, h = adminv1connect.NewAdminServiceHandler(&admin.Service{Reload: e.reloadByAdmin, Override: e.setOverride}, handlerOptions()...)
+	mux.handle(path, e.allowAdmin(h))
 }
 
 func handlerOptions() []connect.HandlerOption {

@@ -8,7 +8,6 @@ import (
 	"github.com/iop-dev/iop/edge/openai"
 	configv1 "github.com/iop-dev/iop/gen/go/iop/config/v1"
 	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
-	"github.com/iop-dev/iop/services/admin"
 	"github.com/iop-dev/iop/services/control"
 	"github.com/iop-dev/iop/services/inference"
 	"github.com/iop-dev/iop/services/nodelink"
@@ -46,13 +45,18 @@ func wireProvider(p *configv1.Provider) *runtimev1.Provider {
 // state is what the control service shows.
 func (e *Edge) state() control.State {
 	e.mu.Lock()
-	revision, refused := e.revision, e.refused
-	e.mu.Unlock()
 	snap := e.snapshot()
 	st := control.State{
 		At: e.clock.Now(), Admission: e.broker.Snapshot(), ProviderTypes: map[admission.ResourceKey]string{},
-		StaleRefused: e.link.Counters().TokensRefused(), ConfigRevision: revision, LastRefreshError: refused,
+		ConfigRevision: e.history.revision, LastRefreshError: e.history.refused(), Refreshes: e.history.shown(),
+		Overrides: e.overrides,
 	}
+	if e.lost != nil {
+		st.OverridesLost = e.lost.Error()
+	}
+	e.mu.Unlock()
+	_, st.NeedsRestart = config.Changes(e.started, snap)
+	st.StaleRefused = e.link.Counters().TokensRefused()
 	linked := map[admission.NodeID]nodelink.NodeStatus{}
 	for _, n := range e.link.Nodes() {
 		linked[n.Node] = n
@@ -95,16 +99,6 @@ func (e *Edge) models() []inference.Model {
 	return models
 }
 
-// adminReload is Reload for the admin API, whose client is told of findings in
-// the file, and of nothing else that went wrong: that is in the log.
-func (e *Edge) adminReload() (admin.Reload, error) {
-	r, err := e.Reload()
-	if err != nil {
-		e.log.Error("configuration not reloaded", "error", err)
-	}
-	return admin.Reload(r), err
-}
-
 // settings is what the HTTP surface is told of a configuration.
 func (e *Edge) settings(snap *config.Snapshot) openai.Settings {
 	cfg := snap.Config
@@ -115,7 +109,7 @@ func (e *Edge) settings(snap *config.Snapshot) openai.Settings {
 		TotalTimeout: time.Duration(cfg.GetOpenai().GetTimeoutSec()) * time.Second,
 	}
 	for _, m := range snap.Models {
-		s.Models = append(s.Models, openai.Model{ID: m.ID, Group: m.Group, ContextWindow: m.ContextWindow})
+		s.Models = append(s.Models, openai.Model{ID: m.ID, Group: m.Group, Targets: targets(snap, m.Group), ContextWindow: m.ContextWindow})
 	}
 	return s
 }

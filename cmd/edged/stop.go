@@ -51,10 +51,7 @@ func (e *Edge) stop(ctx context.Context) {
 	e.surface.Drain(grace)
 	e.typed.Drain()
 	e.link.Drain(returnAfter)
-	// Waiting requests have no provider any more; running ones keep theirs.
-	cfg := e.snapshot().Admission
-	cfg.Groups = nil
-	e.broker.Reconfigure(cfg)
+	e.rejectWaiters()
 
 	running, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
@@ -82,4 +79,15 @@ func (e *Edge) stop(ctx context.Context) {
 		s.close()
 	}
 	parts.Wait()
+}
+
+// rejectWaiters takes every model away: waiting requests have no provider any
+// more, running ones keep theirs. No refresh and no override comes after it.
+func (e *Edge) rejectWaiters() {
+	e.applying.Lock()
+	defer e.applying.Unlock()
+	e.stopping = true
+	cfg := e.snapshot().Admission
+	cfg.Groups = nil
+	e.broker.Reconfigure(cfg)
 }

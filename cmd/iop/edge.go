@@ -21,8 +21,8 @@ func newEdge(logs *logFlags, stderr io.Writer) *cobra.Command {
 		Short: "Run an Edge",
 		Long: `Run an Edge: the OpenAI-compatible API, admission and the node link.
 
-SIGHUP re-reads the file: a good one takes effect at once, a bad one changes
-nothing. SIGINT and SIGTERM stop it in order; a second one stops it at once.`,
+A changed file is read again by itself, and at SIGHUP or "iop config reload": a
+good one takes effect at once, a bad one changes nothing. SIGINT and SIGTERM stop it in order; a second one stops it at once.`,
 		Args: cobra.NoArgs,
 		RunE: operation(func(c *cobra.Command, _ []string) error {
 			if file == "" {
@@ -40,14 +40,14 @@ nothing. SIGINT and SIGTERM stop it in order; a second one stops it at once.`,
 				return refused(problems)
 			}
 			edge, err := edged.New(edged.Options{
-				ConfigPath: file, Snapshot: snapshot, Logger: log, Version: currentVersion().Version,
+				ConfigPath: file, Snapshot: snapshot, Watch: true, Logger: log, Version: currentVersion().Version,
 			})
 			if err != nil {
 				return err
 			}
 			hangups, ignore := onHangup()
 			defer ignore()
-			return runWithReload(c.Context(), edge, hangups, log)
+			return runWithReload(c.Context(), edge, hangups)
 		}),
 	}
 	registerFile(c, &file, "edge.yaml")
@@ -55,7 +55,7 @@ nothing. SIGINT and SIGTERM stop it in order; a second one stops it at once.`,
 }
 
 // runWithReload runs an Edge and refreshes it at each hangup until it ends.
-func runWithReload(ctx context.Context, edge *edged.Edge, hangups <-chan os.Signal, log *slog.Logger) error {
+func runWithReload(ctx context.Context, edge *edged.Edge, hangups <-chan os.Signal) error {
 	ended := make(chan error, 1)
 	go func() { ended <- edge.Run(ctx) }()
 	for {
@@ -63,27 +63,8 @@ func runWithReload(ctx context.Context, edge *edged.Edge, hangups <-chan os.Sign
 		case err := <-ended:
 			return err
 		case <-hangups:
-			reload(edge, log)
+			_, _ = edge.Reload() // it tells the log what became of it
 		}
-	}
-}
-
-// reload re-reads the Edge's file and says what became of it.
-func reload(edge *edged.Edge, log *slog.Logger) {
-	result, err := edge.Reload()
-	if err != nil {
-		log.Error("configuration not reloaded", "error", err)
-		return
-	}
-	log.Info("configuration reloaded", "revision", result.Revision, "changes", len(result.Changes))
-	for _, change := range result.Changes {
-		log.Info("configuration changed", "change", change)
-	}
-	for _, change := range result.NeedsRestart {
-		log.Warn("this change takes effect at the next start only", "change", change)
-	}
-	for _, warning := range result.Warnings {
-		log.Warn("configuration", "warning", warning)
 	}
 }
 

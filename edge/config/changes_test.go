@@ -35,7 +35,6 @@ func TestChangesNamesLiveFields(t *testing.T) {
 func TestChangesNamesWhatNeedsARestart(t *testing.T) {
 	before := example(t)
 	for _, c := range []struct{ from, to, want string }{
-		{"id: home", "id: away", "edge.id: home -> away"},
 		{"listen: 127.0.0.1:8484", "listen: 127.0.0.1:9", "edge.listen: 127.0.0.1:8484 -> 127.0.0.1:9"},
 		{"0.0.0.0:8485", "0.0.0.0:9", "edge.node_listen: 0.0.0.0:8485 -> 0.0.0.0:9"},
 		{"127.0.0.1:8486", "127.0.0.1:9", "edge.admin_listen: 127.0.0.1:8486 -> 127.0.0.1:9"},
@@ -47,6 +46,16 @@ func TestChangesNamesWhatNeedsARestart(t *testing.T) {
 		require.Equal(t, []string{c.want}, changes)
 		require.Equal(t, []string{c.want}, restart)
 	}
+}
+
+func TestS08_AnotherEdgesFileIsRefused(t *testing.T) {
+	before := example(t)
+	require.NoError(t, config.Refuse("edge.yaml", before, replace(t, "capacity: 4\n", "capacity: 2\n", "listen: 127.0.0.1:8484", "listen: 127.0.0.1:9")))
+	err := config.Refuse("edge.yaml", before, replace(t, "id: home", "id: away", "capacity: 4\n", "capacity: 2\n"))
+	var refused *config.RefusedChangeError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, []string{"edge.id: home -> away"}, refused.Changes)
+	require.ErrorContains(t, err, "restart")
 }
 
 func TestChangesTellsRenamesAndRemovals(t *testing.T) {

@@ -5,9 +5,31 @@ package admin
 import (
 	"context"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/state"
 	adminv1 "github.com/iop-dev/iop/gen/go/iop/admin/v1"
 	"github.com/iop-dev/iop/services/rpcerr"
 )
+
+// Caller is who calls, for the log and for what is kept.
+type Caller struct {
+	Token   string // name of the admin token
+	Address string // host:port of the peer
+}
+
+type callerKey struct{}
+
+// WithCaller notes in a call's context who calls.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+func callerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
 
 // Reload is what a refresh did.
 type Reload struct {
@@ -17,19 +39,62 @@ type Reload struct {
 	Warnings     []string
 }
 
+// Order is what an operator wants of a provider, or of a node where Provider is
+// empty.
+type Order struct {
+	Node     admission.NodeID
+	Provider admission.ProviderID
+	Mode     state.Mode // empty = back to what the file says
+}
+
+// Outcome is what is in force after an order.
+type Outcome struct {
+	Override *state.Override // nil = none
+	InFlight int
+	// Lost is why this does not outlast a restart of the Edge; nil if it does.
+	Lost error
+}
+
 // Service implements adminv1connect.AdminServiceHandler.
 type Service struct {
 	// Reload re-reads the configuration, all or nothing.
-	Reload func() (Reload, error)
+	Reload func(Caller) (Reload, error)
+	// Override carries an order out, in one step.
+	Override func(Caller, Order) (Outcome, error)
 }
 
 // ReloadConfig re-reads the configuration file.
-func (s *Service) ReloadConfig(context.Context, *adminv1.ReloadConfigRequest) (*adminv1.ReloadConfigResponse, error) {
-	r, err := s.Reload()
+func (s *Service) ReloadConfig(ctx context.Context, _ *adminv1.ReloadConfigRequest) (*adminv1.ReloadConfigResponse, error) {
+	r, err := s.Reload(callerOf(ctx))
 	if err != nil {
 		return nil, rpcerr.From(err)
 	}
 	return &adminv1.ReloadConfigResponse{
 		ConfigRevision: r.Revision, Changes: r.Changes, NeedsRestart: r.NeedsRestart, Warnings: r.Warnings,
 	}, nil
+}
+
+// modes are what the actions of the wire make of a provider; a reset is none.
+var modes = map[adminv1.OverrideAction]state.Mode{
+	adminv1.OverrideAction_OVERRIDE_ACTION_ENABLE:  state.Enabled,
+	adminv1.OverrideAction_OVERRIDE_ACTION_DISABLE: state.Disabled,
+	adminv1.OverrideAction_OVERRIDE_ACTION_DRAIN:   state.Draining,
+}
+
+// SetOverride puts the operator's word above the configuration.
+func (s *Service) SetOverride(ctx context.Context, req *adminv1.SetOverrideRequest) (*adminv1.SetOverrideResponse, error) {
+	o, err := s.Override(callerOf(ctx), Order{
+		Node: admission.NodeID(req.GetNode()), Provider: admission.ProviderID(req.GetProvider()), Mode: modes[req.GetAction()],
+	})
+	if err != nil {
+		return nil, rpcerr.From(err)
+	}
+	res := &adminv1.SetOverrideResponse{Durable: o.Lost == nil, InFlight: uint32(o.InFlight)}
+	if o.Lost != nil {
+		res.NotDurableBecause = o.Lost.Error()
+	}
+	if st := o.Override; st != nil {
+		res.Override = &adminv1.Override{Mode: string(st.Mode), Since: timestamppb.New(st.Since), By: st.By}
+	}
+	return res, nil
 }

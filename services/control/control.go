@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/state"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 )
 
@@ -25,6 +26,24 @@ type State struct {
 	StaleRefused     uint64
 	ConfigRevision   uint64
 	LastRefreshError string
+	// Refreshes are the last ones, the newest first.
+	Refreshes    []Refresh
+	NeedsRestart []string
+	// Overrides are the operator's words that stand; OverridesLost is why they
+	// would not outlast a restart, or empty.
+	Overrides     state.Overrides
+	OverridesLost string
+}
+
+// Refresh is one reading of the configuration, accepted or refused.
+type Refresh struct {
+	At          time.Time
+	Source      string
+	By          string // name of the admin token, if one asked for it
+	Revision    uint64
+	Changes     []string // the first of them
+	ChangeCount int
+	Error       string // why it was refused; empty if it was not
 }
 
 // Node is one configured node as its link knows it.
@@ -58,6 +77,7 @@ func (s *Service) snapshot(st State) *controlv1.EdgeNodeSnapshot {
 		At: timestamppb.New(st.At), Revision: a.Counters.Commands,
 		QueueTotal: uint32(a.QueueTotal), InFlightTotal: uint32(a.InFlight), OldestWaitMs: uint64(a.OldestWait.Milliseconds()),
 		ConfigRevision: st.ConfigRevision, LastRefreshError: st.LastRefreshError,
+		NeedsRestart: st.NeedsRestart, OverridesNotDurable: st.OverridesLost,
 		Counters: &controlv1.Counters{
 			Granted: a.Counters.Granted, Released: a.Counters.Released,
 			DoubleReleases: a.Counters.DoubleReleases, StaleRefused: a.Counters.Stale + st.StaleRefused,
@@ -66,6 +86,12 @@ func (s *Service) snapshot(st State) *controlv1.EdgeNodeSnapshot {
 	for _, sc := range a.Scopes {
 		out.Scopes = append(out.Scopes, &controlv1.ScopeSnapshot{
 			Key: string(sc.Key), Pending: uint32(sc.Pending), MaxQueue: uint32(sc.MaxQueue), QueueTimeoutMs: uint64(sc.Timeout.Milliseconds()),
+		})
+	}
+	for _, r := range st.Refreshes {
+		out.Refreshes = append(out.Refreshes, &controlv1.Refresh{
+			At: timestamp(r.At), Source: r.Source, By: r.By, ConfigRevision: r.Revision,
+			Changes: r.Changes, ChangeCount: uint32(r.ChangeCount), Error: r.Error,
 		})
 	}
 	for _, n := range st.Nodes {
@@ -77,9 +103,13 @@ func (s *Service) snapshot(st State) *controlv1.EdgeNodeSnapshot {
 			if r.Key.Node == n.ID && !r.Removed {
 				// Of the same cut as the counters, whatever the link says by now.
 				node.Connected, node.Draining = r.Connected, r.Draining
-				node.Providers = append(node.Providers, provider(r, st.ProviderTypes[r.Key]))
+				p := provider(r, st.ProviderTypes[r.Key])
+				p.Override = override(st.Overrides, n.ID, r.Key.Provider)
+				node.Providers = append(node.Providers, p)
 			}
 		}
+		node.Override = override(st.Overrides, n.ID, "")
+		node.Draining = node.Draining || node.GetOverride().GetMode() == string(state.Draining)
 		if !node.Connected {
 			node.ConnectedSince = nil
 		}
@@ -117,6 +147,14 @@ func provider(r admission.ResourceState, kind string) *controlv1.ProviderSnapsho
 		p.Status = "available"
 	}
 	return p
+}
+
+func override(all state.Overrides, node admission.NodeID, provider admission.ProviderID) *controlv1.Override {
+	o, ok := all.Of(node, provider)
+	if !ok {
+		return nil
+	}
+	return &controlv1.Override{Mode: string(o.Mode), Since: timestamp(o.Since), By: o.By}
 }
 
 func timestamp(t time.Time) *timestamppb.Timestamp {

@@ -15,7 +15,7 @@ func key(node admission.NodeID) admission.ResourceKey {
 	return admission.ResourceKey{Node: node, Provider: "p"}
 }
 
-func state(t *testing.T, drive func(*admission.Core, time.Time)) State {
+func present(t *testing.T, drive func(*admission.Core, time.Time)) State {
 	now := time.Unix(100, 0)
 	core := admission.New(admission.Config{
 		Scopes: []admission.Scope{{Key: admission.PoolScope, MaxQueue: 8, Timeout: time.Minute}},
@@ -36,7 +36,7 @@ func state(t *testing.T, drive func(*admission.Core, time.Time)) State {
 // S07: in_flight is the leases, queued is candidate pressure, and the true queue
 // is told apart. S14: what is offline shows zeros, and stays in its place.
 func TestS07_S14_SnapshotTellsLeasesPressureAndQueueApart(t *testing.T) {
-	st := state(t, func(c *admission.Core, now time.Time) {
+	st := present(t, func(c *admission.Core, now time.Time) {
 		c.Connect(now, "n")
 		for _, class := range []admission.Class{admission.Long, admission.Normal, admission.Long, admission.Normal} {
 			c.Enqueue(now, admission.Request{Group: "g", Class: class, Surface: admission.SurfaceChat})
@@ -60,7 +60,7 @@ func TestS07_S14_SnapshotTellsLeasesPressureAndQueueApart(t *testing.T) {
 // A snapshot is of one moment: what the link says of a node a moment later does
 // not contradict the counters beside it.
 func TestS14_ANodesStateIsOfTheSameCutAsItsProviders(t *testing.T) {
-	st := state(t, func(c *admission.Core, now time.Time) {
+	st := present(t, func(c *admission.Core, now time.Time) {
 		gen, _ := c.Connect(now, "m")
 		c.Drain(now, "m", gen)
 	})

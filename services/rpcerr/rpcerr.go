@@ -7,10 +7,12 @@ package rpcerr
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"connectrpc.com/connect"
 
 	"github.com/iop-dev/iop/configs"
+	"github.com/iop-dev/iop/edge/config"
 )
 
 // ErrUnauthenticated says that a call carries no credential for its route.
@@ -18,6 +20,25 @@ var ErrUnauthenticated = errors.New("this call needs a bearer token of the right
 
 // ErrNoConfigFile says that this Edge has no file to read again.
 var ErrNoConfigFile = errors.New("this Edge was started without a configuration file: there is nothing to reload")
+
+// ErrStopping says that this Edge takes no more orders.
+var ErrStopping = errors.New("this Edge is stopping")
+
+// NotConfiguredError is an order about a node or provider that the configuration
+// does not have.
+type NotConfiguredError struct {
+	What    string // "node" or "provider"
+	Name    string
+	Nearest string // a configured name that may be meant; empty = none
+}
+
+func (e *NotConfiguredError) Error() string {
+	text := fmt.Sprintf("no %s %q is configured", e.What, e.Name)
+	if e.Nearest != "" {
+		text += fmt.Sprintf(" (did you mean %q?)", e.Nearest)
+	}
+	return text
+}
 
 // errInternal is all that a client learns of an error nobody planned for.
 var errInternal = errors.New("internal error; the Edge's log has the details")
@@ -27,6 +48,8 @@ func From(err error) error {
 	var (
 		known    *connect.Error
 		problems configs.Problems
+		refused  *config.RefusedChangeError
+		unknown  *NotConfiguredError
 	)
 	switch {
 	case err == nil:
@@ -37,6 +60,12 @@ func From(err error) error {
 		return connect.NewError(connect.CodeUnauthenticated, ErrUnauthenticated)
 	case errors.Is(err, ErrNoConfigFile):
 		return connect.NewError(connect.CodeFailedPrecondition, ErrNoConfigFile)
+	case errors.Is(err, ErrStopping):
+		return connect.NewError(connect.CodeUnavailable, ErrStopping)
+	case errors.As(err, &unknown):
+		return connect.NewError(connect.CodeNotFound, unknown)
+	case errors.As(err, &refused):
+		return connect.NewError(connect.CodeInvalidArgument, refused)
 	case errors.As(err, &problems):
 		return connect.NewError(connect.CodeInvalidArgument, problems)
 	case errors.Is(err, context.Canceled):

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/iop-dev/iop/configs"
+	"github.com/iop-dev/iop/edge/config"
 )
 
 func TestFrom(t *testing.T) {
@@ -22,6 +23,9 @@ func TestFrom(t *testing.T) {
 		{fmt.Errorf("reload: %w", configs.Problems{{File: "edge.yaml", Line: 3, Column: 5, Message: "no such node"}}), connect.CodeInvalidArgument, "edge.yaml:3:5"},
 		{ErrUnauthenticated, connect.CodeUnauthenticated, "Bearer"},
 		{ErrNoConfigFile, connect.CodeFailedPrecondition, "nothing to reload"},
+		{ErrStopping, connect.CodeUnavailable, "stopping"},
+		{&NotConfiguredError{What: "node", Name: "gx1O", Nearest: "gx10"}, connect.CodeNotFound, `no node "gx1O" is configured (did you mean "gx10"?)`},
+		{fmt.Errorf("refresh: %w", &config.RefusedChangeError{File: "edge.yaml", Changes: []string{"edge.id: a -> b"}}), connect.CodeInvalidArgument, "edge.id: a -> b"},
 		{fmt.Errorf("wait: %w", context.Canceled), connect.CodeCanceled, "canceled"},
 		{fmt.Errorf("wait: %w", context.DeadlineExceeded), connect.CodeDeadlineExceeded, "deadline"},
 		{errors.New("open /etc/iop/secret: denied"), connect.CodeInternal, "internal error"},

@@ -10,8 +10,10 @@
 package adminv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -23,6 +25,68 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// OverrideAction is what an operator wants.
+type OverrideAction int32
+
+const (
+	// Never sent.
+	OverrideAction_OVERRIDE_ACTION_UNSPECIFIED OverrideAction = 0
+	// Take new work, whatever the file says of a provider. A node has no
+	// "enabled" in the file: for a node this is the same as reset.
+	OverrideAction_OVERRIDE_ACTION_ENABLE OverrideAction = 1
+	// Nothing new; running work stays.
+	OverrideAction_OVERRIDE_ACTION_DISABLE OverrideAction = 2
+	// Nothing new; running work is to end, before maintenance for example.
+	OverrideAction_OVERRIDE_ACTION_DRAIN OverrideAction = 3
+	// Back to what the file says.
+	OverrideAction_OVERRIDE_ACTION_RESET OverrideAction = 4
+)
+
+// Enum value maps for OverrideAction.
+var (
+	OverrideAction_name = map[int32]string{
+		0: "OVERRIDE_ACTION_UNSPECIFIED",
+		1: "OVERRIDE_ACTION_ENABLE",
+		2: "OVERRIDE_ACTION_DISABLE",
+		3: "OVERRIDE_ACTION_DRAIN",
+		4: "OVERRIDE_ACTION_RESET",
+	}
+	OverrideAction_value = map[string]int32{
+		"OVERRIDE_ACTION_UNSPECIFIED": 0,
+		"OVERRIDE_ACTION_ENABLE":      1,
+		"OVERRIDE_ACTION_DISABLE":     2,
+		"OVERRIDE_ACTION_DRAIN":       3,
+		"OVERRIDE_ACTION_RESET":       4,
+	}
+)
+
+func (x OverrideAction) Enum() *OverrideAction {
+	p := new(OverrideAction)
+	*p = x
+	return p
+}
+
+func (x OverrideAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OverrideAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_iop_admin_v1_admin_proto_enumTypes[0].Descriptor()
+}
+
+func (OverrideAction) Type() protoreflect.EnumType {
+	return &file_iop_admin_v1_admin_proto_enumTypes[0]
+}
+
+func (x OverrideAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OverrideAction.Descriptor instead.
+func (OverrideAction) EnumDescriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{0}
+}
 
 // ReloadConfigRequest asks for a refresh.
 type ReloadConfigRequest struct {
@@ -66,9 +130,9 @@ type ReloadConfigResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Counts accepted configurations, the first included.
 	ConfigRevision uint64 `protobuf:"varint,1,opt,name=config_revision,json=configRevision,proto3" json:"config_revision,omitempty"`
-	// One line for each change ("nodes[gx10].providers[vllm].capacity: 4 -> 2"); empty if nothing changed.
+	// One line for each change ("nodes[gx10].providers[vllm].capacity: 4 -> 2"), overrides that it cleared included; empty if nothing changed.
 	Changes []string `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
-	// Changes that only a restart of the Edge brings into force.
+	// Where the file differs from what this process started with, in fields that only a restart brings into force.
 	NeedsRestart []string `protobuf:"bytes,3,rep,name=needs_restart,json=needsRestart,proto3" json:"needs_restart,omitempty"`
 	// Warnings about the file.
 	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
@@ -134,19 +198,242 @@ func (x *ReloadConfigResponse) GetWarnings() []string {
 	return nil
 }
 
+// SetOverrideRequest names what is meant, and what is wanted of it.
+type SetOverrideRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of a configured node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Id of a provider on it; empty = the whole node.
+	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
+	// What is wanted.
+	Action        OverrideAction `protobuf:"varint,3,opt,name=action,proto3,enum=iop.admin.v1.OverrideAction" json:"action,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetOverrideRequest) Reset() {
+	*x = SetOverrideRequest{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOverrideRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOverrideRequest) ProtoMessage() {}
+
+func (x *SetOverrideRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOverrideRequest.ProtoReflect.Descriptor instead.
+func (*SetOverrideRequest) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SetOverrideRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *SetOverrideRequest) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *SetOverrideRequest) GetAction() OverrideAction {
+	if x != nil {
+		return x.Action
+	}
+	return OverrideAction_OVERRIDE_ACTION_UNSPECIFIED
+}
+
+// SetOverrideResponse says what is in force now.
+type SetOverrideResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The override; absent if there is none now.
+	Override *Override `protobuf:"bytes,1,opt,name=override,proto3" json:"override,omitempty"`
+	// Whether this outlasts a restart of the Edge.
+	Durable bool `protobuf:"varint,2,opt,name=durable,proto3" json:"durable,omitempty"`
+	// Why not; empty if it does.
+	NotDurableBecause string `protobuf:"bytes,3,opt,name=not_durable_because,json=notDurableBecause,proto3" json:"not_durable_because,omitempty"`
+	// Executions that run on it now; they go on.
+	InFlight      uint32 `protobuf:"varint,4,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetOverrideResponse) Reset() {
+	*x = SetOverrideResponse{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOverrideResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOverrideResponse) ProtoMessage() {}
+
+func (x *SetOverrideResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOverrideResponse.ProtoReflect.Descriptor instead.
+func (*SetOverrideResponse) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SetOverrideResponse) GetOverride() *Override {
+	if x != nil {
+		return x.Override
+	}
+	return nil
+}
+
+func (x *SetOverrideResponse) GetDurable() bool {
+	if x != nil {
+		return x.Durable
+	}
+	return false
+}
+
+func (x *SetOverrideResponse) GetNotDurableBecause() string {
+	if x != nil {
+		return x.NotDurableBecause
+	}
+	return ""
+}
+
+func (x *SetOverrideResponse) GetInFlight() uint32 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+// Override is an operator's word that stands.
+type Override struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "enabled", "disabled" or "draining".
+	Mode string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	// Since when.
+	Since *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	// Name of the admin token that was used.
+	By            string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Override) Reset() {
+	*x = Override{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Override) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Override) ProtoMessage() {}
+
+func (x *Override) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Override.ProtoReflect.Descriptor instead.
+func (*Override) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Override) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Override) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Override) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 var File_iop_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_iop_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x18iop/admin/v1/admin.proto\x12\fiop.admin.v1\"\x15\n" +
+	"\x18iop/admin/v1/admin.proto\x12\fiop.admin.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x15\n" +
 	"\x13ReloadConfigRequest\"\x9a\x01\n" +
 	"\x14ReloadConfigResponse\x12'\n" +
 	"\x0fconfig_revision\x18\x01 \x01(\x04R\x0econfigRevision\x12\x18\n" +
 	"\achanges\x18\x02 \x03(\tR\achanges\x12#\n" +
 	"\rneeds_restart\x18\x03 \x03(\tR\fneedsRestart\x12\x1a\n" +
-	"\bwarnings\x18\x04 \x03(\tR\bwarnings2e\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\x9c\x01\n" +
+	"\x12SetOverrideRequest\x12\x1e\n" +
+	"\x04node\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04node\x12$\n" +
+	"\bprovider\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\bprovider\x12@\n" +
+	"\x06action\x18\x03 \x01(\x0e2\x1c.iop.admin.v1.OverrideActionB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x06action\"\xb0\x01\n" +
+	"\x13SetOverrideResponse\x122\n" +
+	"\boverride\x18\x01 \x01(\v2\x16.iop.admin.v1.OverrideR\boverride\x12\x18\n" +
+	"\adurable\x18\x02 \x01(\bR\adurable\x12.\n" +
+	"\x13not_durable_because\x18\x03 \x01(\tR\x11notDurableBecause\x12\x1b\n" +
+	"\tin_flight\x18\x04 \x01(\rR\binFlight\"`\n" +
+	"\bOverride\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by*\xa0\x01\n" +
+	"\x0eOverrideAction\x12\x1f\n" +
+	"\x1bOVERRIDE_ACTION_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16OVERRIDE_ACTION_ENABLE\x10\x01\x12\x1b\n" +
+	"\x17OVERRIDE_ACTION_DISABLE\x10\x02\x12\x19\n" +
+	"\x15OVERRIDE_ACTION_DRAIN\x10\x03\x12\x19\n" +
+	"\x15OVERRIDE_ACTION_RESET\x10\x042\xb9\x01\n" +
 	"\fAdminService\x12U\n" +
-	"\fReloadConfig\x12!.iop.admin.v1.ReloadConfigRequest\x1a\".iop.admin.v1.ReloadConfigResponseB4Z2github.com/iop-dev/iop/gen/go/iop/admin/v1;adminv1b\x06proto3"
+	"\fReloadConfig\x12!.iop.admin.v1.ReloadConfigRequest\x1a\".iop.admin.v1.ReloadConfigResponse\x12R\n" +
+	"\vSetOverride\x12 .iop.admin.v1.SetOverrideRequest\x1a!.iop.admin.v1.SetOverrideResponseB4Z2github.com/iop-dev/iop/gen/go/iop/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_iop_admin_v1_admin_proto_rawDescOnce sync.Once
@@ -160,19 +447,30 @@ func file_iop_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_iop_admin_v1_admin_proto_rawDescData
 }
 
-var file_iop_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_iop_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_iop_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_iop_admin_v1_admin_proto_goTypes = []any{
-	(*ReloadConfigRequest)(nil),  // 0: iop.admin.v1.ReloadConfigRequest
-	(*ReloadConfigResponse)(nil), // 1: iop.admin.v1.ReloadConfigResponse
+	(OverrideAction)(0),           // 0: iop.admin.v1.OverrideAction
+	(*ReloadConfigRequest)(nil),   // 1: iop.admin.v1.ReloadConfigRequest
+	(*ReloadConfigResponse)(nil),  // 2: iop.admin.v1.ReloadConfigResponse
+	(*SetOverrideRequest)(nil),    // 3: iop.admin.v1.SetOverrideRequest
+	(*SetOverrideResponse)(nil),   // 4: iop.admin.v1.SetOverrideResponse
+	(*Override)(nil),              // 5: iop.admin.v1.Override
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
 }
 var file_iop_admin_v1_admin_proto_depIdxs = []int32{
-	0, // 0: iop.admin.v1.AdminService.ReloadConfig:input_type -> iop.admin.v1.ReloadConfigRequest
-	1, // 1: iop.admin.v1.AdminService.ReloadConfig:output_type -> iop.admin.v1.ReloadConfigResponse
-	1, // [1:2] is the sub-list for method output_type
-	0, // [0:1] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	0, // 0: iop.admin.v1.SetOverrideRequest.action:type_name -> iop.admin.v1.OverrideAction
+	5, // 1: iop.admin.v1.SetOverrideResponse.override:type_name -> iop.admin.v1.Override
+	6, // 2: iop.admin.v1.Override.since:type_name -> google.protobuf.Timestamp
+	1, // 3: iop.admin.v1.AdminService.ReloadConfig:input_type -> iop.admin.v1.ReloadConfigRequest
+	3, // 4: iop.admin.v1.AdminService.SetOverride:input_type -> iop.admin.v1.SetOverrideRequest
+	2, // 5: iop.admin.v1.AdminService.ReloadConfig:output_type -> iop.admin.v1.ReloadConfigResponse
+	4, // 6: iop.admin.v1.AdminService.SetOverride:output_type -> iop.admin.v1.SetOverrideResponse
+	5, // [5:7] is the sub-list for method output_type
+	3, // [3:5] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_iop_admin_v1_admin_proto_init() }
@@ -185,13 +483,14 @@ func file_iop_admin_v1_admin_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_admin_v1_admin_proto_rawDesc), len(file_iop_admin_v1_admin_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   2,
+			NumEnums:      1,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_iop_admin_v1_admin_proto_goTypes,
 		DependencyIndexes: file_iop_admin_v1_admin_proto_depIdxs,
+		EnumInfos:         file_iop_admin_v1_admin_proto_enumTypes,
 		MessageInfos:      file_iop_admin_v1_admin_proto_msgTypes,
 	}.Build()
 	File_iop_admin_v1_admin_proto = out.File

@@ -135,9 +135,15 @@ type EdgeNodeSnapshot struct {
 	// Why the last refresh was refused; empty after a good one.
 	LastRefreshError string `protobuf:"bytes,11,opt,name=last_refresh_error,json=lastRefreshError,proto3" json:"last_refresh_error,omitempty"`
 	// What has happened since the Edge started.
-	Counters      *Counters `protobuf:"bytes,12,opt,name=counters,proto3" json:"counters,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Counters *Counters `protobuf:"bytes,12,opt,name=counters,proto3" json:"counters,omitempty"`
+	// The last refreshes, the newest first, refused ones included; the start is one.
+	Refreshes []*Refresh `protobuf:"bytes,13,rep,name=refreshes,proto3" json:"refreshes,omitempty"`
+	// Where the file differs from what this process started with, in fields that only a restart brings into force.
+	NeedsRestart []string `protobuf:"bytes,14,rep,name=needs_restart,json=needsRestart,proto3" json:"needs_restart,omitempty"`
+	// Why the overrides in force would not outlast a restart; empty if they would, or there are none.
+	OverridesNotDurable string `protobuf:"bytes,15,opt,name=overrides_not_durable,json=overridesNotDurable,proto3" json:"overrides_not_durable,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *EdgeNodeSnapshot) Reset() {
@@ -254,6 +260,192 @@ func (x *EdgeNodeSnapshot) GetCounters() *Counters {
 	return nil
 }
 
+func (x *EdgeNodeSnapshot) GetRefreshes() []*Refresh {
+	if x != nil {
+		return x.Refreshes
+	}
+	return nil
+}
+
+func (x *EdgeNodeSnapshot) GetNeedsRestart() []string {
+	if x != nil {
+		return x.NeedsRestart
+	}
+	return nil
+}
+
+func (x *EdgeNodeSnapshot) GetOverridesNotDurable() string {
+	if x != nil {
+		return x.OverridesNotDurable
+	}
+	return ""
+}
+
+// Refresh is one reading of the configuration.
+type Refresh struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When.
+	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// What asked for it: "start", "file" (it changed), "signal" or "admin".
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the admin token, where source is "admin".
+	By string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	// Revision in force afterwards.
+	ConfigRevision uint64 `protobuf:"varint,4,opt,name=config_revision,json=configRevision,proto3" json:"config_revision,omitempty"`
+	// The first of its changes, one line each.
+	Changes []string `protobuf:"bytes,5,rep,name=changes,proto3" json:"changes,omitempty"`
+	// How many changes it made.
+	ChangeCount uint32 `protobuf:"varint,6,opt,name=change_count,json=changeCount,proto3" json:"change_count,omitempty"`
+	// Why it was refused; empty if it was not.
+	Error         string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refresh) Reset() {
+	*x = Refresh{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refresh) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refresh) ProtoMessage() {}
+
+func (x *Refresh) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refresh.ProtoReflect.Descriptor instead.
+func (*Refresh) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Refresh) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Refresh) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Refresh) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Refresh) GetConfigRevision() uint64 {
+	if x != nil {
+		return x.ConfigRevision
+	}
+	return 0
+}
+
+func (x *Refresh) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *Refresh) GetChangeCount() uint32 {
+	if x != nil {
+		return x.ChangeCount
+	}
+	return 0
+}
+
+func (x *Refresh) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// Override is an operator's word about a provider or node that stands above the
+// configuration until it is reset.
+type Override struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "enabled", "disabled" or "draining".
+	Mode string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	// Since when.
+	Since *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	// Name of the admin token that was used.
+	By            string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Override) Reset() {
+	*x = Override{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Override) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Override) ProtoMessage() {}
+
+func (x *Override) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Override.ProtoReflect.Descriptor instead.
+func (*Override) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Override) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Override) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Override) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 // Counters only ever rise while an Edge runs.
 type Counters struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -271,7 +463,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	mi := &file_iop_control_v1_control_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -283,7 +475,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	mi := &file_iop_control_v1_control_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -296,7 +488,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{3}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Counters) GetGranted() uint64 {
@@ -344,7 +536,7 @@ type ScopeSnapshot struct {
 
 func (x *ScopeSnapshot) Reset() {
 	*x = ScopeSnapshot{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	mi := &file_iop_control_v1_control_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -356,7 +548,7 @@ func (x *ScopeSnapshot) String() string {
 func (*ScopeSnapshot) ProtoMessage() {}
 
 func (x *ScopeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	mi := &file_iop_control_v1_control_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -369,7 +561,7 @@ func (x *ScopeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScopeSnapshot.ProtoReflect.Descriptor instead.
 func (*ScopeSnapshot) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ScopeSnapshot) GetKey() string {
@@ -418,14 +610,16 @@ type NodeSnapshot struct {
 	// The node takes no new work.
 	Draining bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
 	// Its providers, in the order of the configuration.
-	Providers     []*ProviderSnapshot `protobuf:"bytes,8,rep,name=providers,proto3" json:"providers,omitempty"`
+	Providers []*ProviderSnapshot `protobuf:"bytes,8,rep,name=providers,proto3" json:"providers,omitempty"`
+	// An operator's word about the whole node; absent if there is none.
+	Override      *Override `protobuf:"bytes,9,opt,name=override,proto3" json:"override,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeSnapshot) Reset() {
 	*x = NodeSnapshot{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[5]
+	mi := &file_iop_control_v1_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +631,7 @@ func (x *NodeSnapshot) String() string {
 func (*NodeSnapshot) ProtoMessage() {}
 
 func (x *NodeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[5]
+	mi := &file_iop_control_v1_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +644,7 @@ func (x *NodeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSnapshot.ProtoReflect.Descriptor instead.
 func (*NodeSnapshot) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NodeSnapshot) GetId() string {
@@ -509,6 +703,13 @@ func (x *NodeSnapshot) GetProviders() []*ProviderSnapshot {
 	return nil
 }
 
+func (x *NodeSnapshot) GetOverride() *Override {
+	if x != nil {
+		return x.Override
+	}
+	return nil
+}
+
 // ProviderSnapshot is one provider resource. While its node is offline every
 // effective number is 0 (S14).
 type ProviderSnapshot struct {
@@ -539,13 +740,15 @@ type ProviderSnapshot struct {
 	ExcludedReason string `protobuf:"bytes,12,opt,name=excluded_reason,json=excludedReason,proto3" json:"excluded_reason,omitempty"`
 	// Long-context limit as configured.
 	ConfiguredLongContextCapacity uint32 `protobuf:"varint,13,opt,name=configured_long_context_capacity,json=configuredLongContextCapacity,proto3" json:"configured_long_context_capacity,omitempty"`
-	unknownFields                 protoimpl.UnknownFields
-	sizeCache                     protoimpl.SizeCache
+	// An operator's word about this provider; absent if there is none. One about its node stands at the node.
+	Override      *Override `protobuf:"bytes,14,opt,name=override,proto3" json:"override,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProviderSnapshot) Reset() {
 	*x = ProviderSnapshot{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[6]
+	mi := &file_iop_control_v1_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +760,7 @@ func (x *ProviderSnapshot) String() string {
 func (*ProviderSnapshot) ProtoMessage() {}
 
 func (x *ProviderSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[6]
+	mi := &file_iop_control_v1_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +773,7 @@ func (x *ProviderSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderSnapshot.ProtoReflect.Descriptor instead.
 func (*ProviderSnapshot) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ProviderSnapshot) GetId() string {
@@ -664,6 +867,13 @@ func (x *ProviderSnapshot) GetConfiguredLongContextCapacity() uint32 {
 	return 0
 }
 
+func (x *ProviderSnapshot) GetOverride() *Override {
+	if x != nil {
+		return x.Override
+	}
+	return nil
+}
+
 var File_iop_control_v1_control_proto protoreflect.FileDescriptor
 
 const file_iop_control_v1_control_proto_rawDesc = "" +
@@ -671,7 +881,7 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x1ciop/control/v1/control.proto\x12\x0eiop.control.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1c\n" +
 	"\x1aGetEdgeNodeSnapshotRequest\"c\n" +
 	"\x1bGetEdgeNodeSnapshotResponse\x12D\n" +
-	"\bsnapshot\x18\x01 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotB\x06\xbaH\x03\xc8\x01\x01R\bsnapshot\"\x85\x04\n" +
+	"\bsnapshot\x18\x01 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotB\x06\xbaH\x03\xc8\x01\x01R\bsnapshot\"\x95\x05\n" +
 	"\x10EdgeNodeSnapshot\x12\x17\n" +
 	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
@@ -686,7 +896,22 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x0fconfig_revision\x18\n" +
 	" \x01(\x04R\x0econfigRevision\x12,\n" +
 	"\x12last_refresh_error\x18\v \x01(\tR\x10lastRefreshError\x124\n" +
-	"\bcounters\x18\f \x01(\v2\x18.iop.control.v1.CountersR\bcounters\"\x8e\x01\n" +
+	"\bcounters\x18\f \x01(\v2\x18.iop.control.v1.CountersR\bcounters\x125\n" +
+	"\trefreshes\x18\r \x03(\v2\x17.iop.control.v1.RefreshR\trefreshes\x12#\n" +
+	"\rneeds_restart\x18\x0e \x03(\tR\fneedsRestart\x122\n" +
+	"\x15overrides_not_durable\x18\x0f \x01(\tR\x13overridesNotDurable\"\xd9\x01\n" +
+	"\aRefresh\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12'\n" +
+	"\x0fconfig_revision\x18\x04 \x01(\x04R\x0econfigRevision\x12\x18\n" +
+	"\achanges\x18\x05 \x03(\tR\achanges\x12!\n" +
+	"\fchange_count\x18\x06 \x01(\rR\vchangeCount\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"`\n" +
+	"\bOverride\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\"\x8e\x01\n" +
 	"\bCounters\x12\x18\n" +
 	"\agranted\x18\x01 \x01(\x04R\agranted\x12\x1a\n" +
 	"\breleased\x18\x02 \x01(\x04R\breleased\x12'\n" +
@@ -696,7 +921,7 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\apending\x18\x02 \x01(\rR\apending\x12\x1b\n" +
 	"\tmax_queue\x18\x03 \x01(\rR\bmaxQueue\x12(\n" +
-	"\x10queue_timeout_ms\x18\x04 \x01(\x04R\x0equeueTimeoutMs\"\xdd\x02\n" +
+	"\x10queue_timeout_ms\x18\x04 \x01(\x04R\x0equeueTimeoutMs\"\x93\x03\n" +
 	"\fNodeSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12C\n" +
@@ -705,7 +930,8 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x10software_version\x18\x05 \x01(\tR\x0fsoftwareVersion\x12\x1a\n" +
 	"\bplatform\x18\x06 \x01(\tR\bplatform\x12\x1a\n" +
 	"\bdraining\x18\a \x01(\bR\bdraining\x12>\n" +
-	"\tproviders\x18\b \x03(\v2 .iop.control.v1.ProviderSnapshotR\tproviders\"\xe8\x03\n" +
+	"\tproviders\x18\b \x03(\v2 .iop.control.v1.ProviderSnapshotR\tproviders\x124\n" +
+	"\boverride\x18\t \x01(\v2\x18.iop.control.v1.OverrideR\boverride\"\x9e\x04\n" +
 	"\x10ProviderSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
@@ -721,7 +947,8 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\vlong_queued\x18\v \x01(\rR\n" +
 	"longQueued\x12'\n" +
 	"\x0fexcluded_reason\x18\f \x01(\tR\x0eexcludedReason\x12G\n" +
-	" configured_long_context_capacity\x18\r \x01(\rR\x1dconfiguredLongContextCapacity2\x85\x01\n" +
+	" configured_long_context_capacity\x18\r \x01(\rR\x1dconfiguredLongContextCapacity\x124\n" +
+	"\boverride\x18\x0e \x01(\v2\x18.iop.control.v1.OverrideR\boverride2\x85\x01\n" +
 	"\x0eControlService\x12s\n" +
 	"\x13GetEdgeNodeSnapshot\x12*.iop.control.v1.GetEdgeNodeSnapshotRequest\x1a+.iop.control.v1.GetEdgeNodeSnapshotResponse\"\x03\x90\x02\x01B8Z6github.com/iop-dev/iop/gen/go/iop/control/v1;controlv1b\x06proto3"
 
@@ -737,33 +964,40 @@ func file_iop_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_iop_control_v1_control_proto_rawDescData
 }
 
-var file_iop_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_iop_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_iop_control_v1_control_proto_goTypes = []any{
 	(*GetEdgeNodeSnapshotRequest)(nil),  // 0: iop.control.v1.GetEdgeNodeSnapshotRequest
 	(*GetEdgeNodeSnapshotResponse)(nil), // 1: iop.control.v1.GetEdgeNodeSnapshotResponse
 	(*EdgeNodeSnapshot)(nil),            // 2: iop.control.v1.EdgeNodeSnapshot
-	(*Counters)(nil),                    // 3: iop.control.v1.Counters
-	(*ScopeSnapshot)(nil),               // 4: iop.control.v1.ScopeSnapshot
-	(*NodeSnapshot)(nil),                // 5: iop.control.v1.NodeSnapshot
-	(*ProviderSnapshot)(nil),            // 6: iop.control.v1.ProviderSnapshot
-	(*timestamppb.Timestamp)(nil),       // 7: google.protobuf.Timestamp
+	(*Refresh)(nil),                     // 3: iop.control.v1.Refresh
+	(*Override)(nil),                    // 4: iop.control.v1.Override
+	(*Counters)(nil),                    // 5: iop.control.v1.Counters
+	(*ScopeSnapshot)(nil),               // 6: iop.control.v1.ScopeSnapshot
+	(*NodeSnapshot)(nil),                // 7: iop.control.v1.NodeSnapshot
+	(*ProviderSnapshot)(nil),            // 8: iop.control.v1.ProviderSnapshot
+	(*timestamppb.Timestamp)(nil),       // 9: google.protobuf.Timestamp
 }
 var file_iop_control_v1_control_proto_depIdxs = []int32{
-	2, // 0: iop.control.v1.GetEdgeNodeSnapshotResponse.snapshot:type_name -> iop.control.v1.EdgeNodeSnapshot
-	7, // 1: iop.control.v1.EdgeNodeSnapshot.at:type_name -> google.protobuf.Timestamp
-	5, // 2: iop.control.v1.EdgeNodeSnapshot.nodes:type_name -> iop.control.v1.NodeSnapshot
-	4, // 3: iop.control.v1.EdgeNodeSnapshot.scopes:type_name -> iop.control.v1.ScopeSnapshot
-	3, // 4: iop.control.v1.EdgeNodeSnapshot.counters:type_name -> iop.control.v1.Counters
-	7, // 5: iop.control.v1.NodeSnapshot.connected_since:type_name -> google.protobuf.Timestamp
-	7, // 6: iop.control.v1.NodeSnapshot.last_seen:type_name -> google.protobuf.Timestamp
-	6, // 7: iop.control.v1.NodeSnapshot.providers:type_name -> iop.control.v1.ProviderSnapshot
-	0, // 8: iop.control.v1.ControlService.GetEdgeNodeSnapshot:input_type -> iop.control.v1.GetEdgeNodeSnapshotRequest
-	1, // 9: iop.control.v1.ControlService.GetEdgeNodeSnapshot:output_type -> iop.control.v1.GetEdgeNodeSnapshotResponse
-	9, // [9:10] is the sub-list for method output_type
-	8, // [8:9] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	2,  // 0: iop.control.v1.GetEdgeNodeSnapshotResponse.snapshot:type_name -> iop.control.v1.EdgeNodeSnapshot
+	9,  // 1: iop.control.v1.EdgeNodeSnapshot.at:type_name -> google.protobuf.Timestamp
+	7,  // 2: iop.control.v1.EdgeNodeSnapshot.nodes:type_name -> iop.control.v1.NodeSnapshot
+	6,  // 3: iop.control.v1.EdgeNodeSnapshot.scopes:type_name -> iop.control.v1.ScopeSnapshot
+	5,  // 4: iop.control.v1.EdgeNodeSnapshot.counters:type_name -> iop.control.v1.Counters
+	3,  // 5: iop.control.v1.EdgeNodeSnapshot.refreshes:type_name -> iop.control.v1.Refresh
+	9,  // 6: iop.control.v1.Refresh.at:type_name -> google.protobuf.Timestamp
+	9,  // 7: iop.control.v1.Override.since:type_name -> google.protobuf.Timestamp
+	9,  // 8: iop.control.v1.NodeSnapshot.connected_since:type_name -> google.protobuf.Timestamp
+	9,  // 9: iop.control.v1.NodeSnapshot.last_seen:type_name -> google.protobuf.Timestamp
+	8,  // 10: iop.control.v1.NodeSnapshot.providers:type_name -> iop.control.v1.ProviderSnapshot
+	4,  // 11: iop.control.v1.NodeSnapshot.override:type_name -> iop.control.v1.Override
+	4,  // 12: iop.control.v1.ProviderSnapshot.override:type_name -> iop.control.v1.Override
+	0,  // 13: iop.control.v1.ControlService.GetEdgeNodeSnapshot:input_type -> iop.control.v1.GetEdgeNodeSnapshotRequest
+	1,  // 14: iop.control.v1.ControlService.GetEdgeNodeSnapshot:output_type -> iop.control.v1.GetEdgeNodeSnapshotResponse
+	14, // [14:15] is the sub-list for method output_type
+	13, // [13:14] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_iop_control_v1_control_proto_init() }
@@ -777,7 +1011,7 @@ func file_iop_control_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_control_v1_control_proto_rawDesc), len(file_iop_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

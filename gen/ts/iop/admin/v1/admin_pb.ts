@@ -5,15 +5,18 @@
 // Package iop.admin.v1 is for the operator of an Edge. Every call needs an
 // admin token.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_buf_validate_validate } from "../../../buf/validate/validate_pb.js";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file iop/admin/v1/admin.proto.
  */
 export const file_iop_admin_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("Chhpb3AvYWRtaW4vdjEvYWRtaW4ucHJvdG8SDGlvcC5hZG1pbi52MSIVChNSZWxvYWRDb25maWdSZXF1ZXN0ImkKFFJlbG9hZENvbmZpZ1Jlc3BvbnNlEhcKD2NvbmZpZ19yZXZpc2lvbhgBIAEoBBIPCgdjaGFuZ2VzGAIgAygJEhUKDW5lZWRzX3Jlc3RhcnQYAyADKAkSEAoId2FybmluZ3MYBCADKAkyZQoMQWRtaW5TZXJ2aWNlElUKDFJlbG9hZENvbmZpZxIhLmlvcC5hZG1pbi52MS5SZWxvYWRDb25maWdSZXF1ZXN0GiIuaW9wLmFkbWluLnYxLlJlbG9hZENvbmZpZ1Jlc3BvbnNlQjRaMmdpdGh1Yi5jb20vaW9wLWRldi9pb3AvZ2VuL2dvL2lvcC9hZG1pbi92MTthZG1pbnYxYgZwcm90bzM");
+  fileDesc("Chhpb3AvYWRtaW4vdjEvYWRtaW4ucHJvdG8SDGlvcC5hZG1pbi52MSIVChNSZWxvYWRDb25maWdSZXF1ZXN0ImkKFFJlbG9hZENvbmZpZ1Jlc3BvbnNlEhcKD2NvbmZpZ19yZXZpc2lvbhgBIAEoBBIPCgdjaGFuZ2VzGAIgAygJEhUKDW5lZWRzX3Jlc3RhcnQYAyADKAkSEAoId2FybmluZ3MYBCADKAkihAEKElNldE92ZXJyaWRlUmVxdWVzdBIYCgRub2RlGAEgASgJQgq6SAdyBRABGIABEhoKCHByb3ZpZGVyGAIgASgJQgi6SAVyAxiAARI4CgZhY3Rpb24YAyABKA4yHC5pb3AuYWRtaW4udjEuT3ZlcnJpZGVBY3Rpb25CCrpIB4IBBBABIAAigAEKE1NldE92ZXJyaWRlUmVzcG9uc2USKAoIb3ZlcnJpZGUYASABKAsyFi5pb3AuYWRtaW4udjEuT3ZlcnJpZGUSDwoHZHVyYWJsZRgCIAEoCBIbChNub3RfZHVyYWJsZV9iZWNhdXNlGAMgASgJEhEKCWluX2ZsaWdodBgEIAEoDSJPCghPdmVycmlkZRIMCgRtb2RlGAEgASgJEikKBXNpbmNlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIKCgJieRgDIAEoCSqgAQoOT3ZlcnJpZGVBY3Rpb24SHwobT1ZFUlJJREVfQUNUSU9OX1VOU1BFQ0lGSUVEEAASGgoWT1ZFUlJJREVfQUNUSU9OX0VOQUJMRRABEhsKF09WRVJSSURFX0FDVElPTl9ESVNBQkxFEAISGQoVT1ZFUlJJREVfQUNUSU9OX0RSQUlOEAMSGQoVT1ZFUlJJREVfQUNUSU9OX1JFU0VUEAQyuQEKDEFkbWluU2VydmljZRJVCgxSZWxvYWRDb25maWcSIS5pb3AuYWRtaW4udjEuUmVsb2FkQ29uZmlnUmVxdWVzdBoiLmlvcC5hZG1pbi52MS5SZWxvYWRDb25maWdSZXNwb25zZRJSCgtTZXRPdmVycmlkZRIgLmlvcC5hZG1pbi52MS5TZXRPdmVycmlkZVJlcXVlc3QaIS5pb3AuYWRtaW4udjEuU2V0T3ZlcnJpZGVSZXNwb25zZUI0WjJnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvYWRtaW4vdjE7YWRtaW52MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * ReloadConfigRequest asks for a refresh.
@@ -44,14 +47,14 @@ export type ReloadConfigResponse = Message<"iop.admin.v1.ReloadConfigResponse"> 
   configRevision: bigint;
 
   /**
-   * One line for each change ("nodes[gx10].providers[vllm].capacity: 4 -> 2"); empty if nothing changed.
+   * One line for each change ("nodes[gx10].providers[vllm].capacity: 4 -> 2"), overrides that it cleared included; empty if nothing changed.
    *
    * @generated from field: repeated string changes = 2;
    */
   changes: string[];
 
   /**
-   * Changes that only a restart of the Edge brings into force.
+   * Where the file differs from what this process started with, in fields that only a restart brings into force.
    *
    * @generated from field: repeated string needs_restart = 3;
    */
@@ -73,6 +76,167 @@ export const ReloadConfigResponseSchema: GenMessage<ReloadConfigResponse> = /*@_
   messageDesc(file_iop_admin_v1_admin, 1);
 
 /**
+ * SetOverrideRequest names what is meant, and what is wanted of it.
+ *
+ * @generated from message iop.admin.v1.SetOverrideRequest
+ */
+export type SetOverrideRequest = Message<"iop.admin.v1.SetOverrideRequest"> & {
+  /**
+   * Id of a configured node.
+   *
+   * @generated from field: string node = 1;
+   */
+  node: string;
+
+  /**
+   * Id of a provider on it; empty = the whole node.
+   *
+   * @generated from field: string provider = 2;
+   */
+  provider: string;
+
+  /**
+   * What is wanted.
+   *
+   * @generated from field: iop.admin.v1.OverrideAction action = 3;
+   */
+  action: OverrideAction;
+};
+
+/**
+ * Describes the message iop.admin.v1.SetOverrideRequest.
+ * Use `create(SetOverrideRequestSchema)` to create a new message.
+ */
+export const SetOverrideRequestSchema: GenMessage<SetOverrideRequest> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 2);
+
+/**
+ * SetOverrideResponse says what is in force now.
+ *
+ * @generated from message iop.admin.v1.SetOverrideResponse
+ */
+export type SetOverrideResponse = Message<"iop.admin.v1.SetOverrideResponse"> & {
+  /**
+   * The override; absent if there is none now.
+   *
+   * @generated from field: iop.admin.v1.Override override = 1;
+   */
+  override?: Override | undefined;
+
+  /**
+   * Whether this outlasts a restart of the Edge.
+   *
+   * @generated from field: bool durable = 2;
+   */
+  durable: boolean;
+
+  /**
+   * Why not; empty if it does.
+   *
+   * @generated from field: string not_durable_because = 3;
+   */
+  notDurableBecause: string;
+
+  /**
+   * Executions that run on it now; they go on.
+   *
+   * @generated from field: uint32 in_flight = 4;
+   */
+  inFlight: number;
+};
+
+/**
+ * Describes the message iop.admin.v1.SetOverrideResponse.
+ * Use `create(SetOverrideResponseSchema)` to create a new message.
+ */
+export const SetOverrideResponseSchema: GenMessage<SetOverrideResponse> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 3);
+
+/**
+ * Override is an operator's word that stands.
+ *
+ * @generated from message iop.admin.v1.Override
+ */
+export type Override = Message<"iop.admin.v1.Override"> & {
+  /**
+   * "enabled", "disabled" or "draining".
+   *
+   * @generated from field: string mode = 1;
+   */
+  mode: string;
+
+  /**
+   * Since when.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 2;
+   */
+  since?: Timestamp | undefined;
+
+  /**
+   * Name of the admin token that was used.
+   *
+   * @generated from field: string by = 3;
+   */
+  by: string;
+};
+
+/**
+ * Describes the message iop.admin.v1.Override.
+ * Use `create(OverrideSchema)` to create a new message.
+ */
+export const OverrideSchema: GenMessage<Override> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 4);
+
+/**
+ * OverrideAction is what an operator wants.
+ *
+ * @generated from enum iop.admin.v1.OverrideAction
+ */
+export enum OverrideAction {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: OVERRIDE_ACTION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Take new work, whatever the file says of a provider. A node has no
+   * "enabled" in the file: for a node this is the same as reset.
+   *
+   * @generated from enum value: OVERRIDE_ACTION_ENABLE = 1;
+   */
+  ENABLE = 1,
+
+  /**
+   * Nothing new; running work stays.
+   *
+   * @generated from enum value: OVERRIDE_ACTION_DISABLE = 2;
+   */
+  DISABLE = 2,
+
+  /**
+   * Nothing new; running work is to end, before maintenance for example.
+   *
+   * @generated from enum value: OVERRIDE_ACTION_DRAIN = 3;
+   */
+  DRAIN = 3,
+
+  /**
+   * Back to what the file says.
+   *
+   * @generated from enum value: OVERRIDE_ACTION_RESET = 4;
+   */
+  RESET = 4,
+}
+
+/**
+ * Describes the enum iop.admin.v1.OverrideAction.
+ */
+export const OverrideActionSchema: GenEnum<OverrideAction> = /*@__PURE__*/
+  enumDesc(file_iop_admin_v1_admin, 0);
+
+/**
  * AdminService changes a running Edge.
  *
  * @generated from service iop.admin.v1.AdminService
@@ -88,6 +252,18 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof ReloadConfigRequestSchema;
     output: typeof ReloadConfigResponseSchema;
+  },
+  /**
+   * SetOverride puts the operator's word above the configuration, for one
+   * provider or a whole node, or takes it back. What is not configured is
+   * not_found.
+   *
+   * @generated from rpc iop.admin.v1.AdminService.SetOverride
+   */
+  setOverride: {
+    methodKind: "unary";
+    input: typeof SetOverrideRequestSchema;
+    output: typeof SetOverrideResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_iop_admin_v1_admin, 0);

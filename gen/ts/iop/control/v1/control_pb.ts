@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file iop/control/v1/control.proto.
  */
 export const file_iop_control_v1_control: GenFile = /*@__PURE__*/
-  fileDesc("Chxpb3AvY29udHJvbC92MS9jb250cm9sLnByb3RvEg5pb3AuY29udHJvbC52MSIcChpHZXRFZGdlTm9kZVNuYXBzaG90UmVxdWVzdCJZChtHZXRFZGdlTm9kZVNuYXBzaG90UmVzcG9uc2USOgoIc25hcHNob3QYASABKAsyIC5pb3AuY29udHJvbC52MS5FZGdlTm9kZVNuYXBzaG90Qga6SAPIAQEi+gIKEEVkZ2VOb2RlU25hcHNob3QSDwoHZWRnZV9pZBgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmV2aXNpb24YAyABKAQSGAoQc29mdHdhcmVfdmVyc2lvbhgEIAEoCRIrCgVub2RlcxgFIAMoCzIcLmlvcC5jb250cm9sLnYxLk5vZGVTbmFwc2hvdBItCgZzY29wZXMYBiADKAsyHS5pb3AuY29udHJvbC52MS5TY29wZVNuYXBzaG90EhMKC3F1ZXVlX3RvdGFsGAcgASgNEhcKD2luX2ZsaWdodF90b3RhbBgIIAEoDRIWCg5vbGRlc3Rfd2FpdF9tcxgJIAEoBBIXCg9jb25maWdfcmV2aXNpb24YCiABKAQSGgoSbGFzdF9yZWZyZXNoX2Vycm9yGAsgASgJEioKCGNvdW50ZXJzGAwgASgLMhguaW9wLmNvbnRyb2wudjEuQ291bnRlcnMiXQoIQ291bnRlcnMSDwoHZ3JhbnRlZBgBIAEoBBIQCghyZWxlYXNlZBgCIAEoBBIXCg9kb3VibGVfcmVsZWFzZXMYAyABKAQSFQoNc3RhbGVfcmVmdXNlZBgEIAEoBCJaCg1TY29wZVNuYXBzaG90EgsKA2tleRgBIAEoCRIPCgdwZW5kaW5nGAIgASgNEhEKCW1heF9xdWV1ZRgDIAEoDRIYChBxdWV1ZV90aW1lb3V0X21zGAQgASgEIoQCCgxOb2RlU25hcHNob3QSCgoCaWQYASABKAkSEQoJY29ubmVjdGVkGAIgASgIEjMKD2Nvbm5lY3RlZF9zaW5jZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJbGFzdF9zZWVuGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIYChBzb2Z0d2FyZV92ZXJzaW9uGAUgASgJEhAKCHBsYXRmb3JtGAYgASgJEhAKCGRyYWluaW5nGAcgASgIEjMKCXByb3ZpZGVycxgIIAMoCzIgLmlvcC5jb250cm9sLnYxLlByb3ZpZGVyU25hcHNob3QitwIKEFByb3ZpZGVyU25hcHNob3QSCgoCaWQYASABKAkSDAoEdHlwZRgCIAEoCRIOCgZzdGF0dXMYAyABKAkSDgoGaGVhbHRoGAQgASgJEhsKE2NvbmZpZ3VyZWRfY2FwYWNpdHkYBSABKA0SGgoSZWZmZWN0aXZlX2NhcGFjaXR5GAYgASgNEhEKCWluX2ZsaWdodBgHIAEoDRIdChVsb25nX2NvbnRleHRfY2FwYWNpdHkYCCABKA0SFgoObG9uZ19pbl9mbGlnaHQYCSABKA0SDgoGcXVldWVkGAogASgNEhMKC2xvbmdfcXVldWVkGAsgASgNEhcKD2V4Y2x1ZGVkX3JlYXNvbhgMIAEoCRIoCiBjb25maWd1cmVkX2xvbmdfY29udGV4dF9jYXBhY2l0eRgNIAEoDTKFAQoOQ29udHJvbFNlcnZpY2UScwoTR2V0RWRnZU5vZGVTbmFwc2hvdBIqLmlvcC5jb250cm9sLnYxLkdldEVkZ2VOb2RlU25hcHNob3RSZXF1ZXN0GisuaW9wLmNvbnRyb2wudjEuR2V0RWRnZU5vZGVTbmFwc2hvdFJlc3BvbnNlIgOQAgFCOFo2Z2l0aHViLmNvbS9pb3AtZGV2L2lvcC9nZW4vZ28vaW9wL2NvbnRyb2wvdjE7Y29udHJvbHYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("Chxpb3AvY29udHJvbC92MS9jb250cm9sLnByb3RvEg5pb3AuY29udHJvbC52MSIcChpHZXRFZGdlTm9kZVNuYXBzaG90UmVxdWVzdCJZChtHZXRFZGdlTm9kZVNuYXBzaG90UmVzcG9uc2USOgoIc25hcHNob3QYASABKAsyIC5pb3AuY29udHJvbC52MS5FZGdlTm9kZVNuYXBzaG90Qga6SAPIAQEi3AMKEEVkZ2VOb2RlU25hcHNob3QSDwoHZWRnZV9pZBgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmV2aXNpb24YAyABKAQSGAoQc29mdHdhcmVfdmVyc2lvbhgEIAEoCRIrCgVub2RlcxgFIAMoCzIcLmlvcC5jb250cm9sLnYxLk5vZGVTbmFwc2hvdBItCgZzY29wZXMYBiADKAsyHS5pb3AuY29udHJvbC52MS5TY29wZVNuYXBzaG90EhMKC3F1ZXVlX3RvdGFsGAcgASgNEhcKD2luX2ZsaWdodF90b3RhbBgIIAEoDRIWCg5vbGRlc3Rfd2FpdF9tcxgJIAEoBBIXCg9jb25maWdfcmV2aXNpb24YCiABKAQSGgoSbGFzdF9yZWZyZXNoX2Vycm9yGAsgASgJEioKCGNvdW50ZXJzGAwgASgLMhguaW9wLmNvbnRyb2wudjEuQ291bnRlcnMSKgoJcmVmcmVzaGVzGA0gAygLMhcuaW9wLmNvbnRyb2wudjEuUmVmcmVzaBIVCg1uZWVkc19yZXN0YXJ0GA4gAygJEh0KFW92ZXJyaWRlc19ub3RfZHVyYWJsZRgPIAEoCSKcAQoHUmVmcmVzaBImCgJhdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGc291cmNlGAIgASgJEgoKAmJ5GAMgASgJEhcKD2NvbmZpZ19yZXZpc2lvbhgEIAEoBBIPCgdjaGFuZ2VzGAUgAygJEhQKDGNoYW5nZV9jb3VudBgGIAEoDRINCgVlcnJvchgHIAEoCSJPCghPdmVycmlkZRIMCgRtb2RlGAEgASgJEikKBXNpbmNlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIKCgJieRgDIAEoCSJdCghDb3VudGVycxIPCgdncmFudGVkGAEgASgEEhAKCHJlbGVhc2VkGAIgASgEEhcKD2RvdWJsZV9yZWxlYXNlcxgDIAEoBBIVCg1zdGFsZV9yZWZ1c2VkGAQgASgEIloKDVNjb3BlU25hcHNob3QSCwoDa2V5GAEgASgJEg8KB3BlbmRpbmcYAiABKA0SEQoJbWF4X3F1ZXVlGAMgASgNEhgKEHF1ZXVlX3RpbWVvdXRfbXMYBCABKAQisAIKDE5vZGVTbmFwc2hvdBIKCgJpZBgBIAEoCRIRCgljb25uZWN0ZWQYAiABKAgSMwoPY29ubmVjdGVkX3NpbmNlGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBItCglsYXN0X3NlZW4YBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhgKEHNvZnR3YXJlX3ZlcnNpb24YBSABKAkSEAoIcGxhdGZvcm0YBiABKAkSEAoIZHJhaW5pbmcYByABKAgSMwoJcHJvdmlkZXJzGAggAygLMiAuaW9wLmNvbnRyb2wudjEuUHJvdmlkZXJTbmFwc2hvdBIqCghvdmVycmlkZRgJIAEoCzIYLmlvcC5jb250cm9sLnYxLk92ZXJyaWRlIuMCChBQcm92aWRlclNuYXBzaG90EgoKAmlkGAEgASgJEgwKBHR5cGUYAiABKAkSDgoGc3RhdHVzGAMgASgJEg4KBmhlYWx0aBgEIAEoCRIbChNjb25maWd1cmVkX2NhcGFjaXR5GAUgASgNEhoKEmVmZmVjdGl2ZV9jYXBhY2l0eRgGIAEoDRIRCglpbl9mbGlnaHQYByABKA0SHQoVbG9uZ19jb250ZXh0X2NhcGFjaXR5GAggASgNEhYKDmxvbmdfaW5fZmxpZ2h0GAkgASgNEg4KBnF1ZXVlZBgKIAEoDRITCgtsb25nX3F1ZXVlZBgLIAEoDRIXCg9leGNsdWRlZF9yZWFzb24YDCABKAkSKAogY29uZmlndXJlZF9sb25nX2NvbnRleHRfY2FwYWNpdHkYDSABKA0SKgoIb3ZlcnJpZGUYDiABKAsyGC5pb3AuY29udHJvbC52MS5PdmVycmlkZTKFAQoOQ29udHJvbFNlcnZpY2UScwoTR2V0RWRnZU5vZGVTbmFwc2hvdBIqLmlvcC5jb250cm9sLnYxLkdldEVkZ2VOb2RlU25hcHNob3RSZXF1ZXN0GisuaW9wLmNvbnRyb2wudjEuR2V0RWRnZU5vZGVTbmFwc2hvdFJlc3BvbnNlIgOQAgFCOFo2Z2l0aHViLmNvbS9pb3AtZGV2L2lvcC9nZW4vZ28vaW9wL2NvbnRyb2wvdjE7Y29udHJvbHYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * GetEdgeNodeSnapshotRequest asks for the present state.
@@ -143,6 +143,27 @@ export type EdgeNodeSnapshot = Message<"iop.control.v1.EdgeNodeSnapshot"> & {
    * @generated from field: iop.control.v1.Counters counters = 12;
    */
   counters?: Counters | undefined;
+
+  /**
+   * The last refreshes, the newest first, refused ones included; the start is one.
+   *
+   * @generated from field: repeated iop.control.v1.Refresh refreshes = 13;
+   */
+  refreshes: Refresh[];
+
+  /**
+   * Where the file differs from what this process started with, in fields that only a restart brings into force.
+   *
+   * @generated from field: repeated string needs_restart = 14;
+   */
+  needsRestart: string[];
+
+  /**
+   * Why the overrides in force would not outlast a restart; empty if they would, or there are none.
+   *
+   * @generated from field: string overrides_not_durable = 15;
+   */
+  overridesNotDurable: string;
 };
 
 /**
@@ -151,6 +172,105 @@ export type EdgeNodeSnapshot = Message<"iop.control.v1.EdgeNodeSnapshot"> & {
  */
 export const EdgeNodeSnapshotSchema: GenMessage<EdgeNodeSnapshot> = /*@__PURE__*/
   messageDesc(file_iop_control_v1_control, 2);
+
+/**
+ * Refresh is one reading of the configuration.
+ *
+ * @generated from message iop.control.v1.Refresh
+ */
+export type Refresh = Message<"iop.control.v1.Refresh"> & {
+  /**
+   * When.
+   *
+   * @generated from field: google.protobuf.Timestamp at = 1;
+   */
+  at?: Timestamp | undefined;
+
+  /**
+   * What asked for it: "start", "file" (it changed), "signal" or "admin".
+   *
+   * @generated from field: string source = 2;
+   */
+  source: string;
+
+  /**
+   * Name of the admin token, where source is "admin".
+   *
+   * @generated from field: string by = 3;
+   */
+  by: string;
+
+  /**
+   * Revision in force afterwards.
+   *
+   * @generated from field: uint64 config_revision = 4;
+   */
+  configRevision: bigint;
+
+  /**
+   * The first of its changes, one line each.
+   *
+   * @generated from field: repeated string changes = 5;
+   */
+  changes: string[];
+
+  /**
+   * How many changes it made.
+   *
+   * @generated from field: uint32 change_count = 6;
+   */
+  changeCount: number;
+
+  /**
+   * Why it was refused; empty if it was not.
+   *
+   * @generated from field: string error = 7;
+   */
+  error: string;
+};
+
+/**
+ * Describes the message iop.control.v1.Refresh.
+ * Use `create(RefreshSchema)` to create a new message.
+ */
+export const RefreshSchema: GenMessage<Refresh> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 3);
+
+/**
+ * Override is an operator's word about a provider or node that stands above the
+ * configuration until it is reset.
+ *
+ * @generated from message iop.control.v1.Override
+ */
+export type Override = Message<"iop.control.v1.Override"> & {
+  /**
+   * "enabled", "disabled" or "draining".
+   *
+   * @generated from field: string mode = 1;
+   */
+  mode: string;
+
+  /**
+   * Since when.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 2;
+   */
+  since?: Timestamp | undefined;
+
+  /**
+   * Name of the admin token that was used.
+   *
+   * @generated from field: string by = 3;
+   */
+  by: string;
+};
+
+/**
+ * Describes the message iop.control.v1.Override.
+ * Use `create(OverrideSchema)` to create a new message.
+ */
+export const OverrideSchema: GenMessage<Override> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 4);
 
 /**
  * Counters only ever rise while an Edge runs.
@@ -192,7 +312,7 @@ export type Counters = Message<"iop.control.v1.Counters"> & {
  * Use `create(CountersSchema)` to create a new message.
  */
 export const CountersSchema: GenMessage<Counters> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 3);
+  messageDesc(file_iop_control_v1_control, 5);
 
 /**
  * ScopeSnapshot is one queue policy scope.
@@ -234,7 +354,7 @@ export type ScopeSnapshot = Message<"iop.control.v1.ScopeSnapshot"> & {
  * Use `create(ScopeSnapshotSchema)` to create a new message.
  */
 export const ScopeSnapshotSchema: GenMessage<ScopeSnapshot> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 4);
+  messageDesc(file_iop_control_v1_control, 6);
 
 /**
  * NodeSnapshot is one configured node, connected or not.
@@ -297,6 +417,13 @@ export type NodeSnapshot = Message<"iop.control.v1.NodeSnapshot"> & {
    * @generated from field: repeated iop.control.v1.ProviderSnapshot providers = 8;
    */
   providers: ProviderSnapshot[];
+
+  /**
+   * An operator's word about the whole node; absent if there is none.
+   *
+   * @generated from field: iop.control.v1.Override override = 9;
+   */
+  override?: Override | undefined;
 };
 
 /**
@@ -304,7 +431,7 @@ export type NodeSnapshot = Message<"iop.control.v1.NodeSnapshot"> & {
  * Use `create(NodeSnapshotSchema)` to create a new message.
  */
 export const NodeSnapshotSchema: GenMessage<NodeSnapshot> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 5);
+  messageDesc(file_iop_control_v1_control, 7);
 
 /**
  * ProviderSnapshot is one provider resource. While its node is offline every
@@ -403,6 +530,13 @@ export type ProviderSnapshot = Message<"iop.control.v1.ProviderSnapshot"> & {
    * @generated from field: uint32 configured_long_context_capacity = 13;
    */
   configuredLongContextCapacity: number;
+
+  /**
+   * An operator's word about this provider; absent if there is none. One about its node stands at the node.
+   *
+   * @generated from field: iop.control.v1.Override override = 14;
+   */
+  override?: Override | undefined;
 };
 
 /**
@@ -410,7 +544,7 @@ export type ProviderSnapshot = Message<"iop.control.v1.ProviderSnapshot"> & {
  * Use `create(ProviderSnapshotSchema)` to create a new message.
  */
 export const ProviderSnapshotSchema: GenMessage<ProviderSnapshot> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 6);
+  messageDesc(file_iop_control_v1_control, 8);
 
 /**
  * ControlService is for callers that hold a read token or an admin token.

@@ -38,6 +38,9 @@ const (
 	// AdminServiceReloadConfigProcedure is the fully-qualified name of the AdminService's ReloadConfig
 	// RPC.
 	AdminServiceReloadConfigProcedure = "/iop.admin.v1.AdminService/ReloadConfig"
+	// AdminServiceSetOverrideProcedure is the fully-qualified name of the AdminService's SetOverride
+	// RPC.
+	AdminServiceSetOverrideProcedure = "/iop.admin.v1.AdminService/SetOverride"
 )
 
 // AdminServiceClient is a client for the iop.admin.v1.AdminService service.
@@ -45,6 +48,10 @@ type AdminServiceClient interface {
 	// ReloadConfig re-reads the configuration file, all or nothing. A file that
 	// is refused changes nothing: code invalid_argument, with every error.
 	ReloadConfig(context.Context, *v1.ReloadConfigRequest) (*v1.ReloadConfigResponse, error)
+	// SetOverride puts the operator's word above the configuration, for one
+	// provider or a whole node, or takes it back. What is not configured is
+	// not_found.
+	SetOverride(context.Context, *v1.SetOverrideRequest) (*v1.SetOverrideResponse, error)
 }
 
 // NewAdminServiceClient constructs a client for the iop.admin.v1.AdminService service. By default,
@@ -64,12 +71,19 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("ReloadConfig")),
 			connect.WithClientOptions(opts...),
 		),
+		setOverride: connect.NewClient[v1.SetOverrideRequest, v1.SetOverrideResponse](
+			httpClient,
+			baseURL+AdminServiceSetOverrideProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("SetOverride")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // adminServiceClient implements AdminServiceClient.
 type adminServiceClient struct {
 	reloadConfig *connect.Client[v1.ReloadConfigRequest, v1.ReloadConfigResponse]
+	setOverride  *connect.Client[v1.SetOverrideRequest, v1.SetOverrideResponse]
 }
 
 // ReloadConfig calls iop.admin.v1.AdminService.ReloadConfig.
@@ -81,11 +95,24 @@ func (c *adminServiceClient) ReloadConfig(ctx context.Context, req *v1.ReloadCon
 	return nil, err
 }
 
+// SetOverride calls iop.admin.v1.AdminService.SetOverride.
+func (c *adminServiceClient) SetOverride(ctx context.Context, req *v1.SetOverrideRequest) (*v1.SetOverrideResponse, error) {
+	response, err := c.setOverride.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdminServiceHandler is an implementation of the iop.admin.v1.AdminService service.
 type AdminServiceHandler interface {
 	// ReloadConfig re-reads the configuration file, all or nothing. A file that
 	// is refused changes nothing: code invalid_argument, with every error.
 	ReloadConfig(context.Context, *v1.ReloadConfigRequest) (*v1.ReloadConfigResponse, error)
+	// SetOverride puts the operator's word above the configuration, for one
+	// provider or a whole node, or takes it back. What is not configured is
+	// not_found.
+	SetOverride(context.Context, *v1.SetOverrideRequest) (*v1.SetOverrideResponse, error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -101,10 +128,18 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("ReloadConfig")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceSetOverrideHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceSetOverrideProcedure,
+		svc.SetOverride,
+		connect.WithSchema(adminServiceMethods.ByName("SetOverride")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/iop.admin.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceReloadConfigProcedure:
 			adminServiceReloadConfigHandler.ServeHTTP(w, r)
+		case AdminServiceSetOverrideProcedure:
+			adminServiceSetOverrideHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -116,4 +151,8 @@ type UnimplementedAdminServiceHandler struct{}
 
 func (UnimplementedAdminServiceHandler) ReloadConfig(context.Context, *v1.ReloadConfigRequest) (*v1.ReloadConfigResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.ReloadConfig is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) SetOverride(context.Context, *v1.SetOverrideRequest) (*v1.SetOverrideResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.SetOverride is not implemented"))
 }
