@@ -43,6 +43,13 @@ type Record struct {
 type Verdict struct {
 	Resource ResourceKey
 	Reason   Reason
+	Slots    Slots // as they were then
+}
+
+// Slots are what a resource has of both kinds, and what of them is taken.
+type Slots struct {
+	Capacity, InFlight         int32
+	LongCapacity, LongInFlight int32 // LongCapacity 0 = no separate limit
 }
 
 // MomentKind says what a moment was.
@@ -102,6 +109,12 @@ type moment struct {
 type verdict struct {
 	res    *resource
 	reason Reason
+	slots  Slots
+}
+
+// slots are those of the resource now.
+func (res *resource) slots() Slots {
+	return Slots{int32(res.cfg.Capacity), int32(res.inFlight), int32(res.cfg.LongCapacity), int32(res.longInFlight)}
 }
 
 // history holds the requests that have ended last, in a ring. One that leaves it
@@ -109,6 +122,17 @@ type verdict struct {
 type history struct {
 	ring [keptRecords]*request
 	next int
+}
+
+// find looks for a request that has ended, the last ones first; nil if it is forgotten.
+func (h *history) find(seq Seq) *request {
+	for i := range keptRecords {
+		at := (h.next - 1 - i + keptRecords) % keptRecords
+		if r := h.ring[at]; r == nil || r.seq == seq {
+			return r
+		}
+	}
+	return nil
 }
 
 // bury puts a request that has ended into the history.
@@ -137,7 +161,7 @@ func (c *Core) note(r *request, m moment, l *line) {
 				break
 			}
 			res := l.links[i].res
-			rec.verdicts = append(rec.verdicts, verdict{res, res.obstacle(l.class)})
+			rec.verdicts = append(rec.verdicts, verdict{res, res.obstacle(l.class), res.slots()})
 			m.n++
 		}
 	}
@@ -202,11 +226,9 @@ func (c *Core) alter(res *resource) {
 func (c *Core) Record(seq Seq) (Record, bool) {
 	r := c.requests.get(seq)
 	if r == nil {
-		i := slices.IndexFunc(c.history.ring[:], func(r *request) bool { return r != nil && r.seq == seq })
-		if i < 0 {
+		if r = c.history.find(seq); r == nil {
 			return Record{}, false
 		}
-		r = c.history.ring[i]
 	}
 	out := r.export()
 	if r.state == waiting {
@@ -216,7 +238,7 @@ func (c *Core) Record(seq Seq) (Record, bool) {
 		}
 		for i := range r.line.links {
 			res := r.line.links[i].res
-			out.Verdicts = append(out.Verdicts, Verdict{res.cfg.Key, res.obstacle(r.class)})
+			out.Verdicts = append(out.Verdicts, Verdict{res.cfg.Key, res.obstacle(r.class), res.slots()})
 		}
 	}
 	return out, true
@@ -235,7 +257,7 @@ func (r *request) export() Record {
 			e.Resource = m.chosen.cfg.Key
 		}
 		for _, v := range left[:m.n] {
-			e.Verdicts = append(e.Verdicts, Verdict{v.res.cfg.Key, v.reason})
+			e.Verdicts = append(e.Verdicts, Verdict{v.res.cfg.Key, v.reason, v.slots})
 		}
 		left = left[m.n:]
 		out.Moments = append(out.Moments, e)

@@ -74,6 +74,7 @@ func (b *Broker) Acquire(ctx context.Context, req admission.Request) (*Lease, er
 		b.mu.Unlock()
 		return l, nil
 	}
+	l.WaitReason = effects[0].Reason
 	l.decided = make(chan struct{})
 	b.deliverLocked(effects)
 	b.mu.Unlock()
@@ -162,11 +163,11 @@ func (b *Broker) deliverLocked(effects []admission.Effect) {
 func (b *Broker) rejectionLocked(e admission.Effect, l *Lease) error {
 	switch e.Result {
 	case admission.ResultFull:
-		return &QueueFullError{Reason: e.Reason, RetryAfter: e.RetryAfter}
+		return &QueueFullError{Seq: e.Seq, Reason: e.Reason, RetryAfter: e.RetryAfter}
 	case admission.ResultTimeout:
-		return &QueueTimeoutError{Waited: b.clock.Now().Sub(l.enqueued), Reason: e.Reason, RetryAfter: e.RetryAfter}
+		return &QueueTimeoutError{Seq: e.Seq, Waited: b.clock.Now().Sub(l.enqueued), Reason: e.Reason, RetryAfter: e.RetryAfter}
 	case admission.ResultUnavailable:
-		return &UnavailableError{Reason: e.Reason, Waited: l != nil}
+		return &UnavailableError{Seq: e.Seq, Reason: e.Reason, Waited: l != nil}
 	case admission.ResultCancelled:
 		return context.Canceled
 	default:

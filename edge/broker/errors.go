@@ -22,6 +22,7 @@ var ErrRevoked = errors.New("broker: lease revoked")
 
 // QueueFullError is returned when as many requests wait as the policy allows.
 type QueueFullError struct {
+	Seq        admission.Seq
 	Reason     admission.Reason // why the request would have had to wait
 	RetryAfter time.Duration    // estimate; 0 = not known yet
 }
@@ -33,6 +34,7 @@ func (e *QueueFullError) Error() string {
 // QueueTimeoutError is returned when a request has waited for as long as its
 // policy allows.
 type QueueTimeoutError struct {
+	Seq        admission.Seq
 	Waited     time.Duration
 	Reason     admission.Reason // what it waited for
 	RetryAfter time.Duration    // estimate; 0 = not known yet
@@ -44,6 +46,7 @@ func (e *QueueTimeoutError) Error() string {
 
 // UnavailableError is returned when no candidate is live.
 type UnavailableError struct {
+	Seq    admission.Seq
 	Reason admission.Reason // of the candidates' obstacles the weakest
 	Waited bool             // it had live candidates once, and lost the last of them
 }

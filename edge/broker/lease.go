@@ -16,6 +16,9 @@ type Lease struct {
 	Target     string        // the served target: the provider's own name for the model
 	Waited     time.Duration // from enqueue to the grant
 
+	// WaitReason is why the request had to wait at first; ReasonNone if it had not.
+	WaitReason admission.Reason
+
 	broker   *Broker
 	seq      admission.Seq
 	enqueued time.Time

@@ -16,7 +16,6 @@ import (
 
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/broker"
-	"github.com/iop-dev/iop/edge/estimate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -322,7 +321,7 @@ func TestTotalTimeoutCountsWaiting(t *testing.T) {
 	req := request()
 	req.TotalTimeout = 5 * time.Second
 	second := r.do(t.Context(), req, &sink{})
-	require.Eventually(t, func() bool { return r.broker.Snapshot().QueueTotal == 1 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.broker.Snapshot().QueueTotal == 1 }, 10*time.Second, time.Millisecond)
 	r.clock.Advance(5 * time.Second)
 	var failed *FailedError
 	require.ErrorAs(t, <-second, &failed)
@@ -380,17 +379,4 @@ func TestS13_TrackedEndsWhenItsNodeGoes(t *testing.T) {
 	snap := r.broker.Snapshot()
 	require.Equal(t, snap.Counters.Granted, snap.Counters.Released)
 	require.Zero(t, snap.Counters.DoubleReleases)
-}
-
-func TestL08_LogLineTellsTheDecision(t *testing.T) {
-	r := newRig(t)
-	req := request()
-	req.Input = estimate.Input{Tokens: 120000, Threshold: 100000}
-	var none *broker.UnavailableError
-	require.ErrorAs(t, r.d.Do(t.Context(), req, &sink{}), &none)
-	line := r.logs.String()
-	for _, want := range []string{"request_id=r1", "model=both", "outcome=unavailable", "reason=offline", "context_class=long", "estimated_input_tokens=120000"} {
-		require.Contains(t, line, want)
-	}
-	require.NotContains(t, line, `"x":1`)
 }
