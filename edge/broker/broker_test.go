@@ -59,7 +59,7 @@ func acquire(t *testing.T, ctx context.Context, b *Broker, group admission.Group
 		l, err := b.Acquire(ctx, chat(group))
 		done <- result{l, err}
 	}()
-	require.Eventually(t, func() bool { return b.Snapshot().QueueTotal > before }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Snapshot().QueueTotal > before }, 10*time.Second, time.Millisecond)
 	return done
 }
 
