@@ -49,6 +49,12 @@ func (s *Service) Session(ctx context.Context, conn *sessionConn) error {
 		return conn.Send(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Rejected{Rejected: refusal}})
 	}
 	guard.Stop()
+	// A refresh or a stop that came while the registration was judged has not
+	// reached its session.
+	s.bringInLine(accepted)
+	if s.isDraining() {
+		s.letGo(accepted)
+	}
 	return accepted.serve(conn)
 }
 
@@ -158,12 +164,6 @@ func (s *Service) admit(register *runtimev1.Register, secret string, t *transpor
 
 	if former != nil {
 		s.bury(former, cause, abrupt, fenced)
-	}
-	// A refresh that came between reading the providers and installing the
-	// session has not reached it.
-	next.pushProviders(s.cfg.Providers(n.id))
-	if s.isDraining() {
-		next.enqueue(s.drainNotice())
 	}
 	if s.cfg.Events != nil {
 		s.cfg.Events.NodeConnected(n.id)

@@ -173,18 +173,23 @@ func (s *Service) Take(ctx context.Context, id admission.NodeID, gen admission.G
 // ended; a refresh never cancels work.
 func (s *Service) PushProviders() {
 	for _, owner := range s.owners() {
-		// In turn with a registration, which could else push what it has read
-		// before the refresh after this.
-		owner.node.turn.Lock()
-		owner.pushProviders(s.cfg.Providers(owner.node.id))
-		owner.node.turn.Unlock()
-		if known, ok := s.cfg.Authenticator.Node(string(owner.node.id), owner.secret); known && ok {
-			continue
-		}
-		if s.cfg.Broker.Drain(owner.node.id, owner.generation) {
-			s.cfg.Logger.Info("node no longer allowed: it drains", "node", owner.node.id)
-			owner.drain()
-		}
+		s.bringInLine(owner)
+	}
+}
+
+// bringInLine brings one connected node in line with the live configuration.
+func (s *Service) bringInLine(owner *session) {
+	// In turn with another of the kind, which could else push what it has read
+	// before the refresh after this.
+	owner.node.turn.Lock()
+	owner.pushProviders(s.cfg.Providers(owner.node.id))
+	owner.node.turn.Unlock()
+	if known, ok := s.cfg.Authenticator.Node(string(owner.node.id), owner.secret); known && ok {
+		return
+	}
+	if s.cfg.Broker.Drain(owner.node.id, owner.generation) {
+		s.cfg.Logger.Info("node no longer allowed: it drains", "node", owner.node.id)
+		owner.drain()
 	}
 }
 
@@ -196,17 +201,19 @@ func (s *Service) Drain(retryAfter time.Duration) {
 	s.draining, s.retryAfter = true, retryAfter
 	s.mu.Unlock()
 	for _, owner := range s.owners() {
-		owner.enqueue(s.drainNotice())
-		owner.drain()
+		s.letGo(owner)
 	}
 }
 
-func (s *Service) drainNotice() *runtimev1.SessionResponse {
+// letGo tells a node that the Edge stops, and ends its session when its work is done.
+func (s *Service) letGo(owner *session) {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return &runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Drain{
-		Drain: &runtimev1.EdgeDrain{RetryAfterMs: milliseconds(s.retryAfter)},
-	}}
+	after := s.retryAfter
+	s.mu.RUnlock()
+	owner.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Drain{
+		Drain: &runtimev1.EdgeDrain{RetryAfterMs: milliseconds(after)},
+	}})
+	owner.drain()
 }
 
 func (s *Service) isDraining() bool {

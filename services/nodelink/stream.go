@@ -287,7 +287,6 @@ func (s *session) patienceWith(w *waiter) time.Duration {
 // hear notes a message of the node.
 func (s *session) hear() {
 	now := s.now()
-	s.lastSeen.Store(int64(now))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.waiters {
@@ -295,6 +294,7 @@ func (s *session) hear() {
 			w.heard = max(now, 1)
 		}
 	}
+	s.lastSeen.Store(int64(now))
 }
 
 // growLocked decides whether the node shall open more streams: when those in

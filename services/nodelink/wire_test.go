@@ -3,6 +3,7 @@ package nodelink
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"sync"
@@ -452,4 +453,34 @@ func TestTokensAreNeverLogged(t *testing.T) {
 	}
 	require.NotContains(t, e.logs.String(), nodeToken)
 	require.Contains(t, e.logs.String(), "node connected")
+}
+
+// What comes while a registration is judged reaches its session all the same, which
+// nobody else would let go.
+func TestASessionLearnsWhatCameWhileItWasAccepted(t *testing.T) {
+	for name, c := range map[string]struct {
+		comes func(*testEdge)
+		want  []string
+	}{
+		"a stop":       {func(e *testEdge) { e.svc.Drain(7 * time.Second) }, []string{"connect gx10 1", "disconnect gx10 1"}},
+		"a revocation": {func(e *testEdge) { e.auth.set(nodeID, "another"); e.svc.PushProviders() }, []string{"connect gx10 1", "drain gx10 1", "disconnect gx10 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEdge(t)
+			var once sync.Once
+			e.svc.cfg.Providers = func(admission.NodeID) *runtimev1.ProviderSet {
+				once.Do(func() { c.comes(e) }) // judged, and not in force yet
+				return e.providerSet()
+			}
+			p := e.puppet()
+			require.NotNil(t, p.register(nodeToken, nil).GetAccepted())
+			for {
+				if _, err := p.session.Receive(); err != nil {
+					require.ErrorIs(t, err, io.EOF, "a clean end")
+					break
+				}
+			}
+			require.Equal(t, c.want, e.broker.history())
+		})
+	}
 }
