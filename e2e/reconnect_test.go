@@ -29,8 +29,7 @@ type outage struct {
 }
 
 func newOutage(t *testing.T, silent bool) *outage {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := listenLow(t)
 	o := &outage{Listener: l, held: make(chan struct{}, 1000)}
 	o.all.Go(func() {
 		for {

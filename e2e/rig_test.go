@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -133,11 +134,23 @@ func edgeFile(nodes, models []object, more ...object) object {
 	return f
 }
 
+// listenLow opens a port below those that the kernel gives to outgoing connections:
+// who closes it for a while, for a process that comes or comes back, finds it free.
+func listenLow(t *testing.T) net.Listener {
+	t.Helper()
+	for range 100 {
+		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 12000+rand.IntN(18000))); err == nil {
+			return l
+		}
+	}
+	require.FailNow(t, "no free port")
+	return nil
+}
+
 // freePort is a loopback address that nobody listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := listenLow(t)
 	defer l.Close()
 	return l.Addr().String()
 }

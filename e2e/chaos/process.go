@@ -34,7 +34,7 @@ func startProcess(name, logPath string, command []string, ended func(*process)) 
 	p.cmd = exec.Command(command[0], command[1:]...)
 	p.cmd.Stderr, p.cmd.Stdout = log, log
 	p.cmd.Env = append(os.Environ(), "GOTRACEBACK=all", "GORACE=halt_on_error=1")
-	// It must not outlive this program.
+	// Ctrl-C is for this program, which ends it then.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -274,9 +274,9 @@ func TestDeadlineOfTheClientIsHonoured(t *testing.T) {
 		client        inferencev1connect.InferenceServiceClient
 		header, value string
 	}{
-		"Connect":  {r.client(r.http1), "Connect-Timeout-Ms", "200"},
-		"gRPC":     {r.client(r.http2, connect.WithGRPC()), "Grpc-Timeout", "200m"},
-		"gRPC-Web": {r.client(r.http1, connect.WithGRPCWeb()), "Grpc-Timeout", "200m"},
+		"Connect":  {r.client(r.http1), "Connect-Timeout-Ms", "1000"},
+		"gRPC":     {r.client(r.http2, connect.WithGRPC()), "Grpc-Timeout", "1000m"},
+		"gRPC-Web": {r.client(r.http1, connect.WithGRPCWeb()), "Grpc-Timeout", "1000m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, call := connect.NewClientContext(t.Context())
