@@ -138,6 +138,22 @@ func unreadable(file string, text []byte) *Problem {
 	return nil
 }
 
+// plainWords are for people who have not read the YAML specification.
+var plainWords = map[string]string{
+	"mapping values are not allowed in this context":         "no key is expected here; look at the indentation, and for a colon that the line before lacks",
+	"could not find expected ':'":                            "a key without a colon and a space after it",
+	"did not find expected key":                              "the indentation does not fit the lines above it",
+	"did not find expected '-' indicator":                    "the indentation does not fit the list above it",
+	"did not find expected ',' or '}'":                       "a { is not closed, or a comma is missing",
+	"did not find expected ',' or ']'":                       "a [ is not closed, or a comma is missing",
+	"did not find expected node content":                     "a value is missing, or there is a comma or bracket too many",
+	"found unexpected end of stream":                         "a quote is not closed",
+	"found character that cannot start any token":            "no value may begin with this character; put the value in quotes",
+	"block sequence entries are not allowed in this context": "no list is expected here; look at the indentation",
+}
+
+var anchorName = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
 // syntaxProblem places an error of the YAML parser, which names lines only. A
@@ -158,12 +174,25 @@ func syntaxProblem(file string, text []byte, err error) *Problem {
 			line = min(max(n, 1), len(lines))
 		}
 	}
+	if m := anchorName.FindStringSubmatch(message); m != nil {
+		// The parser does not say on which line.
+		for i, l := range lines {
+			if strings.Contains(l, "*"+m[1]) {
+				line = i + 1
+				break
+			}
+		}
+		message = fmt.Sprintf("*%s stands for &%s, which the file does not have; text that begins with * belongs in quotes", m[1], m[1])
+	}
+	if plain, ok := plainWords[message]; ok {
+		message = plain
+	}
 	found := strings.TrimRight(lines[line-1], "\r")
 	column := 1 + len(found) - len(strings.TrimLeft(found, " "))
 	// Only the key is repeated: what follows it may be a secret.
 	key, _, _ := strings.Cut(strings.TrimSpace(found), ":")
 	return &Problem{File: file, Line: line, Column: column,
-		Message: fmt.Sprintf("not YAML: %s, at or after %s", message, quote(key))}
+		Message: fmt.Sprintf("not YAML at or after %s: %s", quote(key), message)}
 }
 
 func isNull(n *yaml.Node) bool {

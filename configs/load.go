@@ -27,9 +27,13 @@ func Decode(file string, text []byte, into proto.Message) (*Document, Problems) 
 	if problem != nil {
 		return doc, Problems{*problem}
 	}
-	s := &strict{doc: doc, budget: maxAliasNodes}
+	s := &strict{doc: doc, root: into.ProtoReflect().Descriptor(), budget: maxAliasNodes}
 	if doc.root != nil {
-		if !s.message(doc.root, into.ProtoReflect().Descriptor(), "") {
+		if p := doc.ofAnother(s.root); p != nil {
+			doc.Readable = false
+			return doc, Problems{*p}
+		}
+		if !s.message(doc.root, s.root, "") {
 			doc.Readable = false
 			return doc, s.problems
 		}

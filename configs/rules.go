@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"buf.build/go/protovalidate"
@@ -48,30 +49,46 @@ func (d *Document) holders() map[string]bool {
 	return holders
 }
 
+var (
+	betweenText = regexp.MustCompile(`^must be greater than or equal to (\S+) and less than or equal to (\S+)$`)
+	boundText   = regexp.MustCompile(`^must be (greater|less) than or equal to (\S+)$`)
+)
+
 // explain says what was found and what is allowed.
 func explain(doc *Document, path string, v *protovalidate.Violation) string {
-	allowed, found := v.Proto.GetMessage(), "nothing"
+	found := "missing"
 	if doc.Has(path) {
-		found = foundValue(v)
+		found = "found " + foundValue(v)
 	}
-	rule := v.Proto.GetRuleId()
+	return found + "; " + allowed(doc.Has(path), v)
+}
+
+func allowed(given bool, v *protovalidate.Violation) string {
+	rule, text, fd := v.Proto.GetRuleId(), v.Proto.GetMessage(), v.FieldDescriptor
 	switch {
 	case strings.HasSuffix(rule, ".in"):
 		names := choices(v.RuleValue)
-		allowed = "allowed: " + strings.Join(names, ", ")
-		if v.FieldDescriptor != nil && v.FieldDescriptor.Kind() == protoreflect.StringKind && doc.Has(path) {
-			allowed += DidYouMean(v.FieldValue.String(), names)
+		text = "allowed: " + strings.Join(names, ", ")
+		if fd != nil && fd.Kind() == protoreflect.StringKind && given {
+			text += DidYouMean(v.FieldValue.String(), names)
 		}
-	case rule == "required":
-		allowed = "it must be given"
+		return text
+	case rule == "required", strings.HasSuffix(rule, ".min_len") && !given:
+		return "it must be given"
 	case strings.HasSuffix(rule, ".min_len"):
-		allowed = "it must not be empty"
-	case strings.HasSuffix(rule, ".pattern") && v.FieldDescriptor != nil && isSecret(v.FieldDescriptor):
-		allowed = "expected a SHA-256: 64 hexadecimal digits"
-	case strings.HasSuffix(rule, ".pattern") && v.FieldDescriptor != nil && v.FieldDescriptor.Name() == "id":
-		allowed = "expected letters, digits, dots, dashes and underscores, a letter or digit first"
+		return "it must not be empty"
+	case strings.HasSuffix(rule, ".pattern") && fd != nil && isSecret(fd):
+		return `expected a SHA-256: 64 hexadecimal digits, as "printf %s SECRET | sha256sum" prints`
+	case strings.HasSuffix(rule, ".pattern") && fd != nil && fd.Name() == "id":
+		return "expected letters, digits, dots, dashes and underscores, a letter or digit first"
 	}
-	return fmt.Sprintf("found %s; %s", found, allowed)
+	if m := betweenText.FindStringSubmatch(text); m != nil {
+		return "expected " + m[1] + " to " + m[2]
+	}
+	if m := boundText.FindStringSubmatch(text); m != nil {
+		return "expected at " + map[string]string{"greater": "least ", "less": "most "}[m[1]] + m[2]
+	}
+	return text
 }
 
 // choices are the members of an "in" rule that a file can write.

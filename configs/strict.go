@@ -17,6 +17,7 @@ const maxAliasNodes = 200_000
 // can be set: nulls, aliases and everything wrong are gone.
 type strict struct {
 	doc      *Document
+	root     protoreflect.MessageDescriptor // of the whole file
 	problems Problems
 	budget   int // nodes that aliases may still add
 }
@@ -39,17 +40,21 @@ func (s *strict) value(path string, n *yaml.Node, format string, args ...any) {
 // message judges a mapping. False means that the node cannot be used at all.
 func (s *strict) message(n *yaml.Node, md protoreflect.MessageDescriptor, path string) bool {
 	if n.Kind != yaml.MappingNode {
-		s.value(path, n, "found %s; expected keys: %s", describeNode(n, false), strings.Join(keys(md), ", "))
+		s.value(path, n, "found %s%s; expected keys: %s", describeNode(n, false), spaceHint(n), strings.Join(keys(md), ", "))
 		return false
 	}
 	var kept []*yaml.Node
+	var slips []string // keys that were probably meant by unknown ones
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := s.expand(n.Content[i], path), s.expand(n.Content[i+1], path)
 		if k == nil || v == nil {
 			continue
 		}
-		fd := s.field(k, md, path)
+		fd, meant := s.field(k, md, path)
+		if meant != "" {
+			slips = append(slips, meant)
+		}
 		if fd == nil {
 			continue
 		}
@@ -69,30 +74,66 @@ func (s *strict) message(n *yaml.Node, md protoreflect.MessageDescriptor, path s
 			kept = append(kept, k, v)
 		}
 	}
+	for _, name := range slips {
+		if seen[name] == 0 {
+			s.doc.broken[join(path, name)] = true // it is not also missing
+		}
+	}
 	n.Content = kept
 	return true
 }
 
-// field finds the field that a key names, or complains.
-func (s *strict) field(k *yaml.Node, md protoreflect.MessageDescriptor, path string) protoreflect.FieldDescriptor {
+// field finds the field that a key names, or complains; meant is then the key
+// that was probably meant, if any is near.
+func (s *strict) field(k *yaml.Node, md protoreflect.MessageDescriptor, path string) (fd protoreflect.FieldDescriptor, meant string) {
 	switch {
 	case k.Kind != yaml.ScalarNode:
 		s.key(path, k, "found %s as a key%s; expected one of: %s", describeNode(k, false), in(path), strings.Join(keys(md), ", "))
-		return nil
+		return nil, ""
 	case k.ShortTag() == "!!merge":
 		s.key(path, k, "found a merge key (<<)%s; merge keys are not read: write the keys out", in(path))
-		return nil
+		return nil, ""
 	}
 	if fd := md.Fields().ByName(protoreflect.Name(k.Value)); fd != nil {
-		return fd
+		return fd, ""
 	}
 	if near, ok := Nearest(k.Value, keys(md)); ok {
-		s.doc.broken[join(path, near)] = true // it is not also missing
 		s.key(path, k, "unknown key %s (did you mean %q?)%s", quote(k.Value), near, in(path))
-		return nil
+		return nil, near
 	}
-	s.key(path, k, "unknown key %s%s (allowed: %s)", quote(k.Value), in(path), strings.Join(keys(md), ", "))
-	return nil
+	home := ""
+	if at := owner(s.root, protoreflect.Name(k.Value), map[protoreflect.FullName]bool{}); at != "" {
+		home = "; it is a key of " + at
+	}
+	s.key(path, k, "unknown key %s%s%s (allowed here: %s)", quote(k.Value), in(path), home, strings.Join(keys(md), ", "))
+	return nil, ""
+}
+
+// owner is the first place, such as "nodes[].providers[]", that has a key of
+// that name; "" when none has below the file's own keys.
+func owner(md protoreflect.MessageDescriptor, name protoreflect.Name, seen map[protoreflect.FullName]bool) string {
+	if seen[md.FullName()] {
+		return ""
+	}
+	seen[md.FullName()] = true
+	fields := md.Fields()
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		if fd.Message() == nil {
+			continue
+		}
+		at := string(fd.Name())
+		if fd.IsList() {
+			at += "[]"
+		}
+		if fd.Message().Fields().ByName(name) != nil {
+			return at
+		}
+		if below := owner(fd.Message(), name, seen); below != "" {
+			return at + "." + below
+		}
+	}
+	return ""
 }
 
 // content judges the value of a key.
@@ -101,7 +142,7 @@ func (s *strict) content(v *yaml.Node, fd protoreflect.FieldDescriptor, path str
 		return s.one(v, fd, path)
 	}
 	if v.Kind != yaml.SequenceNode {
-		s.value(path, v, "found %s; expected a list", describeNode(v, isSecret(fd)))
+		s.value(path, v, `found %s; expected a list: entries on lines of their own that begin with "- ", or all of them in [ ]`, describeNode(v, isSecret(fd)))
 		return false
 	}
 	whole := true
@@ -164,28 +205,28 @@ func scalar(v *yaml.Node, fd protoreflect.FieldDescriptor) string {
 	case protoreflect.DoubleKind:
 		f, err := strconv.ParseFloat(v.Value, 64)
 		if tag != "!!int" && tag != "!!float" || err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-			return fmt.Sprintf("found %s; expected a number%s", found, unquoteHint(v))
+			return fmt.Sprintf("found %s; expected a finite number%s", found, unquoteHint(v))
 		}
 	default:
-		return whole(v, tag, found, fd.Kind())
+		return whole(v, tag, found, fd)
 	}
 	return ""
 }
 
 // whole judges a whole number and its range.
-func whole(v *yaml.Node, tag, found string, kind protoreflect.Kind) string {
+func whole(v *yaml.Node, tag, found string, fd protoreflect.FieldDescriptor) string {
 	digits := strings.TrimPrefix(strings.TrimPrefix(v.Value, "-"), "+")
 	switch {
 	case tag == "!!float" && len(digits) >= 19 && strings.Trim(digits, "0123456789") == "":
 		return fmt.Sprintf("found %s; that is too large", found)
 	case tag != "!!int":
-		return fmt.Sprintf("found %s; expected a whole number%s", found, unquoteHint(v))
+		return fmt.Sprintf("found %s; expected a whole number%s%s", found, unit(fd), unquoteHint(v))
 	case len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9':
 		return fmt.Sprintf("found %s; write it without leading zeros", found)
 	}
 	text := strings.ReplaceAll(v.Value, "_", "")
 	lo, hi := int64(0), uint64(math.MaxUint64)
-	switch kind {
+	switch fd.Kind() {
 	case protoreflect.Int32Kind:
 		lo, hi = math.MinInt32, math.MaxInt32
 	case protoreflect.Int64Kind:
@@ -288,6 +329,25 @@ func describeNode(n *yaml.Node, secret bool) string {
 		return n.Value
 	}
 	return quote(n.Value)
+}
+
+// unit says what a number counts, by the ending of its key.
+func unit(fd protoreflect.FieldDescriptor) string {
+	name := string(fd.Name())
+	for _, u := range [][2]string{{"_ms", "milliseconds"}, {"_sec", "seconds"}, {"_bytes", "bytes"}, {"_tokens", "tokens"}} {
+		if strings.HasSuffix(name, u[0]) {
+			return " of " + u[1]
+		}
+	}
+	return ""
+}
+
+// spaceHint explains text that was meant to be a key with a value.
+func spaceHint(n *yaml.Node) string {
+	if key, value, found := strings.Cut(n.Value, ":"); n.Kind == yaml.ScalarNode && found && key != "" && value != "" && value[0] != '/' && !strings.ContainsAny(key, " .") {
+		return " (a space is missing after the colon)"
+	}
+	return ""
 }
 
 func unquoteHint(v *yaml.Node) string {

@@ -65,14 +65,21 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	dir := t.TempDir()
+	judge := func(name, text string) (string, error) {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "/usr/local/bin/iop", self)), 0o600))
+		out, err := exec.CommandContext(t.Context(), verify, "verify", "--man=no", file).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := judge("plain.service", "[Service]\nExecStart=/usr/local/bin/iop\n"); err != nil {
+		t.Skip("systemd-analyze takes no unit here, as in some containers: ", out)
+	}
 	for _, name := range []string{"iop-edge.service", "iop-node.service"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		file := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "/usr/local/bin/iop", self)), 0o600))
-		out, err := exec.CommandContext(t.Context(), verify, "verify", "--man=no", file).CombinedOutput()
-		require.NoError(t, err, string(out))
-		require.NotContains(t, string(out), name, "a warning")
+		out, err := judge(name, string(text))
+		require.NoError(t, err, out)
+		require.NotContains(t, out, name, "a warning")
 	}
 }
 

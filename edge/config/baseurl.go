@@ -19,6 +19,9 @@ type baseURL struct {
 }
 
 func parseBaseURL(text string) (baseURL, error) {
+	if !strings.Contains(text, "://") {
+		return baseURL{}, errors.New("expected http:// or https:// in front of it")
+	}
 	u, err := url.Parse(text)
 	if err != nil {
 		// The text may hold a password: the cause without the text.

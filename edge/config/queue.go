@@ -152,14 +152,14 @@ func (r *rules) declared(f legacyField) (paths []string, values []uint32) {
 // agree reports whether the values are one and can be the pool's.
 func (r *rules) agree(f legacyField, paths []string, values []uint32) bool {
 	var others []string
-	for k := range values {
-		if values[k] != values[0] {
-			others = append(others, fmt.Sprintf("%d on %s (%s)", values[k], r.doc.Where(paths[k]), paths[k]))
-		}
+	differ := false
+	for k := 1; k < len(values); k++ {
+		others = append(others, fmt.Sprintf("%d on %s (%s)", values[k], r.doc.Where(paths[k]), paths[k]))
+		differ = differ || values[k] != values[0]
 	}
 	switch {
-	case len(others) > 0:
-		r.problem(paths[0], "found %d here and %s; providers own no queue policy: write provider_pool.%s and remove these",
+	case differ:
+		r.problem(paths[0], "found %d here, %s; providers own no queue policy: write one value as provider_pool.%s and remove these",
 			values[0], strings.Join(others, ", "), f.name)
 		return false
 	case values[0] > f.most:

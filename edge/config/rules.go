@@ -161,7 +161,7 @@ func (r *rules) models() {
 		at := fmt.Sprintf("openai.model_routes[%d].model", i)
 		r.unlisted = r.unlisted || r.unknown(route.GetModel(), at)
 		if route.GetModel() == "" {
-			r.problem(at, "found nothing; a route needs the model id that clients use")
+			r.problem(at, "missing; a route needs the model id that clients use")
 		}
 		ids.add(route.GetModel(), at)
 		r.name(route.GetModel(), at)

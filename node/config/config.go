@@ -194,6 +194,9 @@ func (r *reader) edgeURL() string {
 	}
 	u, err := url.Parse(text)
 	const path = "node.edge_url"
+	if err == nil {
+		r.trust(u.Scheme)
+	}
 	switch {
 	case err != nil:
 		r.problem(path, "found %q; not a URL", configs.RedactURL(text))
@@ -206,7 +209,6 @@ func (r *reader) edgeURL() string {
 	case !validPort(u):
 		r.problem(path, "found %q; expected a port from 1 to 65535", text)
 	default:
-		r.trust(u.Scheme)
 		return u.Scheme + "://" + u.Host
 	}
 	return ""

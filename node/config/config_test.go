@@ -87,7 +87,7 @@ func TestS17_BadReconnectIsAValidationError(t *testing.T) {
 		"reconnect: {max_attempts: 1.5}":                   "node.yaml:2:27: reconnect.max_attempts: found 1.5; expected a whole number",
 		"reconnect: {max_attempts: 99999999999}":           "node.yaml:2:27: reconnect.max_attempts: found 99999999999; at most 2147483647, or 0 = unlimited",
 		"reconnect: {interval_sec: 100000}":                "node.yaml:2:27: reconnect.interval_sec: found 100000; at most 86400 (a day)",
-		"reconnect: {interval_sec: .nan}":                  "node.yaml:2:27: reconnect.interval_sec: found .nan; expected a number",
+		"reconnect: {interval_sec: .nan}":                  "node.yaml:2:27: reconnect.interval_sec: found .nan; expected a finite number",
 		"reconnect: {max_atempts: 0}":                      `node.yaml:2:13: unknown key "max_atempts" (did you mean "max_attempts"?) in reconnect`,
 		"reconnect: {max_attempts: 0, max_attempts: 10}":   `node.yaml:2:30: duplicate key "max_attempts" in reconnect (first on line 2)`,
 		"reconnect:\n  interval_sec: 0\n  max_attempts: 0": "node.yaml:3:17: reconnect.interval_sec: found 0; unlimited attempts (max_attempts: 0) need a pause above 0",
@@ -99,7 +99,7 @@ func TestS17_BadReconnectIsAValidationError(t *testing.T) {
 
 func TestIdentityIsJudged(t *testing.T) {
 	for text, want := range map[string]string{
-		"":         "node.yaml:1:1: node: found nothing; it must be given",
+		"":         "node.yaml:1:1: node: missing; it must be given",
 		"node: {}": "edge_url: found nothing; it must not be empty",
 		"node: {id: n, edge_url: 'edge:8485', token_env: T}":                                      "expected http:// or https://",
 		"node: {id: n, edge_url: 'ftp://e', token_env: T}":                                        "expected http:// or https://",

@@ -12,7 +12,7 @@ func (r *reader) source(path, what, file, env string) configs.Secret {
 	case r.doc.Broken(path+"."+what+"_file") || r.doc.Broken(path+"."+what+"_env"):
 		// Something is given, which is not known.
 	case file == "" && env == "":
-		r.problem(path, "%s_file or %s_env is missing: where the %s is", what, what, what)
+		r.problem(path, "missing; give %s_file or %s_env, which says where the %s is", what, what, what)
 	case file != "" && env != "":
 		r.problem(path+"."+what+"_env", "%s_file and %s_env are both given; keep one", what, what)
 	case strings.ContainsAny(env, "= \t"):
