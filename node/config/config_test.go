@@ -80,7 +80,7 @@ func TestS17_ReconnectPresenceIsExplicit(t *testing.T) {
 
 func TestS17_BadReconnectIsAValidationError(t *testing.T) {
 	for text, want := range map[string]string{
-		"reconnect: {max_attempts: -1}":                    "node.yaml:2:27: reconnect.max_attempts: found -1; must be greater than or equal to 0",
+		"reconnect: {max_attempts: -1}":                    "node.yaml:2:27: reconnect.max_attempts: found -1; expected at least 0",
 		"reconnect: {max_attempts: 0, interval_sec: 0}":    "node.yaml:2:44: reconnect.interval_sec: found 0; unlimited attempts (max_attempts: 0) need a pause above 0",
 		"reconnect: {max_attempts: 0, interval_sec: -1}":   "node.yaml:2:44: reconnect.interval_sec: found -1; unlimited attempts (max_attempts: 0) need a pause above 0",
 		"reconnect: {max_attempts: ten}":                   `node.yaml:2:27: reconnect.max_attempts: found the text "ten"; expected a whole number`,
@@ -107,14 +107,14 @@ func TestIdentityIsJudged(t *testing.T) {
 		"node: {id: n, edge_url: 'https://u:hunter2@e', token_env: T}":                            "https://***@e",
 		"node: {id: n, edge_url: 'https://', token_env: T}":                                       "expected a host",
 		"node: {id: n, edge_url: 'https://e:70000', token_env: T}":                                "expected a port",
-		"node: {id: n, edge_url: 'https://e'}":                                                    "token_file or token_env is missing",
+		"node: {id: n, edge_url: 'https://e'}":                                                    "missing; give token_file or token_env",
 		"node: {id: n, edge_url: 'https://e', token_env: T, token_file: f}":                       "token_file and token_env are both given; keep one",
 		"node: {id: n, edge_url: 'https://e', token_env: 'the secret=='}":                         "expected the name of an environment variable",
 		"node: {id: n, edge_url: 'https://e', token_env: T, ca_pin: abc}":                         "expected a SHA-256",
 		"node: {id: n, edge_url: 'https://e', token_env: T, ca_file: f, ca_pin: " + pin + "}":     "ca_file and ca_pin are both given",
 		"node: {id: n, edge_url: 'http://e', token_env: T, ca_file: f}":                           "has no certificate to check",
 		identity + "allow_endpoints: []":                                                          "an empty list, which would allow no provider",
-		identity + "provider_credentials: [{provider: p}]":                                        "provider_credentials[0]: key_file or key_env is missing",
+		identity + "provider_credentials: [{provider: p}]":                                        "provider_credentials[0]: missing; give key_file or key_env",
 		identity + "provider_credentials: [{provider: p, key_env: A}, {provider: p, key_env: B}]": `provider "p" already has a credential on line 2`,
 	} {
 		_, err := nodeconfig.Parse("node.yaml", []byte(text))
