@@ -183,7 +183,7 @@ func TestS17_ABadNodeConfigurationExits4AndSaysWhere(t *testing.T) {
 		identity + "reconnect: {max_attempts: 0, interval_sec: 0}": "node.yaml:2:44: reconnect.interval_sec: found 0",
 		identity + "reconnect: {max_attempts: many}":               `node.yaml:2:27: reconnect.max_attempts: found the text "many"`,
 		identity + "reconect: {max_attempts: 0}":                   `node.yaml:2:1: unknown key "reconect"`,
-		"node: {id: n, edge_url: %q}":                              "node.yaml:1:7: node: token_file or token_env is missing",
+		"node: {id: n, edge_url: %q}":                              "node.yaml:1:7: node: missing; give token_file or token_env",
 		identity + "reconnect: {max_attempts: 0}":                  "IOP_E2E_TOKEN is empty or not set",
 	} {
 		file := filepath.Join(t.TempDir(), "node.yaml")

@@ -100,7 +100,7 @@ func TestS17_BadReconnectIsAValidationError(t *testing.T) {
 func TestIdentityIsJudged(t *testing.T) {
 	for text, want := range map[string]string{
 		"":         "node.yaml:1:1: node: missing; it must be given",
-		"node: {}": "edge_url: found nothing; it must not be empty",
+		"node: {}": "edge_url: missing; it must be given",
 		"node: {id: n, edge_url: 'edge:8485', token_env: T}":                                      "expected http:// or https://",
 		"node: {id: n, edge_url: 'ftp://e', token_env: T}":                                        "expected http:// or https://",
 		"node: {id: n, edge_url: 'https://e/path', token_env: T}":                                 "expected scheme, host and port only",
