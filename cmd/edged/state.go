@@ -42,6 +42,9 @@ func wireProvider(p *configv1.Provider) *runtimev1.Provider {
 	return out
 }
 
+// shownScales is how many kinds of text a snapshot has.
+const shownScales = 256
+
 // state is what the control service shows.
 func (e *Edge) state() control.State {
 	e.mu.Lock()
@@ -57,6 +60,7 @@ func (e *Edge) state() control.State {
 	e.mu.Unlock()
 	_, st.NeedsRestart = config.Changes(e.started, snap)
 	st.StaleRefused = e.link.Counters().TokensRefused()
+	st.LongThreshold, st.Scales = int(snap.Config.GetLongContextThresholdTokens()), e.estimates.Scales(shownScales)
 	linked := map[admission.NodeID]nodelink.NodeStatus{}
 	for _, n := range e.link.Nodes() {
 		linked[n.Node] = n

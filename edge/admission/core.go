@@ -78,6 +78,7 @@ type request struct {
 	group    *group
 	enqueued time.Time
 	record
+	inputTokens int
 
 	// while waiting
 	line     *line
@@ -330,7 +331,7 @@ func (c *Core) newRequest(seq Seq, g *group, req Request) *request {
 		c.free = r.next
 	}
 	moments, verdicts := r.moments[:0], r.verdicts[:0]
-	*r = request{seq: seq, class: req.Class, surface: req.Surface, group: g, enqueued: c.now}
+	*r = request{seq: seq, class: req.Class, surface: req.Surface, group: g, enqueued: c.now, inputTokens: req.InputTokens}
 	r.moments, r.verdicts = moments, verdicts
 	c.requests.put(r)
 	return r

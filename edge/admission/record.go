@@ -19,14 +19,16 @@ const (
 // Record is the decision record of one request: what was decided about it, when,
 // and why each candidate was passed over.
 type Record struct {
-	Seq      Seq
-	Group    GroupKey
-	Class    Class
-	Surface  Surface
-	Scope    ScopeKey // whose queue policy applies
-	Enqueued time.Time
-	Granted  time.Time // last grant; zero if none
-	Ended    time.Time // zero while live
+	Seq     Seq
+	Group   GroupKey
+	Class   Class
+	Surface Surface
+	// InputTokens is the estimate that Class followed from.
+	InputTokens int
+	Scope       ScopeKey // whose queue policy applies
+	Enqueued    time.Time
+	Granted     time.Time // last grant; zero if none
+	Ended       time.Time // zero while live
 	// Waiting and Reason tell of a live waiter why it waits now; Verdicts of its
 	// candidates, now.
 	Waiting  bool
@@ -247,7 +249,7 @@ func (c *Core) Record(seq Seq) (Record, bool) {
 // export copies the record out.
 func (r *request) export() Record {
 	out := Record{
-		Seq: r.seq, Group: r.group.key, Class: r.class, Surface: r.surface, Scope: r.group.scope.key,
+		Seq: r.seq, Group: r.group.key, Class: r.class, Surface: r.surface, InputTokens: r.inputTokens, Scope: r.group.scope.key,
 		Enqueued: r.enqueued, Granted: r.granted, Ended: r.ended, Forgotten: r.forgotten,
 	}
 	left := r.verdicts

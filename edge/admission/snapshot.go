@@ -1,6 +1,13 @@
 package admission
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// keptHeads is how many heads of the queue a snapshot has.
+const keptHeads = 64
 
 // Snapshot is one consistent cut of the core.
 type Snapshot struct {
@@ -9,6 +16,7 @@ type Snapshot struct {
 	QueueTotal int             // requests waiting, each counted once
 	InFlight   int             // leases
 	OldestWait time.Duration   // of the waiters; 0 when none waits
+	Heads      []Head          // the waiters that nobody stands before, oldest first; the first keptHeads of them
 	Counters   Counters
 }
 
@@ -31,12 +39,39 @@ type ScopeState struct {
 	Pending int
 }
 
+// Head is a waiter that goes first of those with its group, class and endpoint
+// family, and what keeps it.
+type Head struct {
+	Seq         Seq
+	Group       GroupKey
+	Class       Class
+	InputTokens int
+	Reason      Reason
+	Waited      time.Duration
+	Behind      int // how many wait for it to go
+}
+
+// heads lists those of all lines.
+func (c *Core) heads(now time.Time) []Head {
+	var list []Head
+	for _, g := range c.groups {
+		for _, l := range g.lines {
+			if r := l.head(); r != nil {
+				list = append(list, Head{r.seq, g.key, r.class, r.inputTokens, l.obstacle(), now.Sub(r.enqueued), l.n - 1})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Head) int { return cmp.Compare(a.Seq, b.Seq) })
+	return list[:min(len(list), keptHeads)]
+}
+
 // Snapshot returns the state as of now.
 func (c *Core) Snapshot(now time.Time) Snapshot {
 	s := Snapshot{
 		Resources: make([]ResourceState, 0, len(c.resources)),
 		Scopes:    make([]ScopeState, 0, len(c.scopes)),
 		Counters:  c.counts,
+		Heads:     c.heads(now),
 	}
 	for _, res := range c.resources {
 		st := ResourceState{

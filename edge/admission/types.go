@@ -148,6 +148,9 @@ type Request struct {
 	Group   GroupKey
 	Class   Class
 	Surface Surface // one endpoint family
+	// InputTokens is the estimate that Class follows from. It is kept for the record
+	// and decides nothing.
+	InputTokens int
 }
 
 // Reason is why a candidate is passed over, or why a request waits or ended.

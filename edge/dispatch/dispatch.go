@@ -98,7 +98,7 @@ func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
 		ctx, cancel = withTimeout(ctx, d.clock, r.TotalTimeout)
 		defer cancel()
 	}
-	lease, err := d.broker.Acquire(ctx, admission.Request{Group: r.Group, Class: r.Input.Class(), Surface: r.Surface})
+	lease, err := d.broker.Acquire(ctx, admission.Request{Group: r.Group, Class: r.Input.Class(), Surface: r.Surface, InputTokens: r.Input.Tokens})
 	var x *exchange
 	if err == nil {
 		x = &exchange{Dispatcher: d, request: r, deadline: deadline, sink: s, lease: lease}

@@ -106,6 +106,7 @@ func TestL08_ADecisionIsRebuiltFromLogAndRecord(t *testing.T) {
 	two := <-r.taken
 	waiter := ask("waiter", 100000)
 	require.Eventually(t, func() bool { return r.broker.Snapshot().QueueTotal == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, []admission.Head{{Seq: 3, Group: "both", Class: admission.Long, InputTokens: 100000, Reason: admission.ReasonLongFull}}, r.broker.Snapshot().Heads)
 	normal := ask("normal", 99999)
 	(<-r.taken).answers <- whole
 	require.NoError(t, <-normal)
@@ -133,6 +134,7 @@ func TestL08_ADecisionIsRebuiltFromLogAndRecord(t *testing.T) {
 		require.Equal(t, map[bool]string{true: "long", false: "normal"}[long], l.Class, id)
 		record, ok := r.broker.Record(admission.Seq(l.Seq))
 		require.True(t, ok, id)
+		require.Equal(t, l.Estimated, record.InputTokens)
 		for _, m := range record.Moments {
 			if len(m.Verdicts) == 0 {
 				continue

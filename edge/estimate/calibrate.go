@@ -157,8 +157,8 @@ func (c *Calibration) Reset(target string) {
 	}
 }
 
-// Scales lists what was observed, by target and kind.
-func (c *Calibration) Scales() []Scale {
+// Scales lists what was observed, what has the most answers first, and at most n.
+func (c *Calibration) Scales(n int) []Scale {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := make([]Scale, 0, len(c.scales))
@@ -166,9 +166,9 @@ func (c *Calibration) Scales() []Scale {
 		list = append(list, Scale{key.target, key.cell.String(), s.total, s.factor})
 	}
 	slices.SortFunc(list, func(a, b Scale) int {
-		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(cmp.Compare(b.Answers, a.Answers), cmp.Compare(a.Target, b.Target), cmp.Compare(a.Kind, b.Kind))
 	})
-	return list
+	return list[:min(len(list), n)]
 }
 
 func (s *scale) add(ratio float64) {

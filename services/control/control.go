@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/estimate"
 	"github.com/iop-dev/iop/edge/state"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 )
@@ -33,6 +34,10 @@ type State struct {
 	// would not outlast a restart, or empty.
 	Overrides     state.Overrides
 	OverridesLost string
+	// LongThreshold in tokens.
+	LongThreshold int
+	// Scales are what the input estimate has learned.
+	Scales []estimate.Scale
 }
 
 // Refresh is one reading of the configuration, accepted or refused.
@@ -77,7 +82,7 @@ func (s *Service) snapshot(st State) *controlv1.EdgeNodeSnapshot {
 		At: timestamppb.New(st.At), Revision: a.Counters.Commands,
 		QueueTotal: uint32(a.QueueTotal), InFlightTotal: uint32(a.InFlight), OldestWaitMs: uint64(a.OldestWait.Milliseconds()),
 		ConfigRevision: st.ConfigRevision, LastRefreshError: st.LastRefreshError,
-		NeedsRestart: st.NeedsRestart, OverridesNotDurable: st.OverridesLost,
+		LongContextThresholdTokens: uint32(st.LongThreshold), NeedsRestart: st.NeedsRestart, OverridesNotDurable: st.OverridesLost,
 		Counters: &controlv1.Counters{
 			Granted: a.Counters.Granted, Released: a.Counters.Released,
 			DoubleReleases: a.Counters.DoubleReleases, StaleRefused: a.Counters.Stale + st.StaleRefused,
@@ -87,6 +92,15 @@ func (s *Service) snapshot(st State) *controlv1.EdgeNodeSnapshot {
 		out.Scopes = append(out.Scopes, &controlv1.ScopeSnapshot{
 			Key: string(sc.Key), Pending: uint32(sc.Pending), MaxQueue: uint32(sc.MaxQueue), QueueTimeoutMs: uint64(sc.Timeout.Milliseconds()),
 		})
+	}
+	for _, h := range a.Heads {
+		out.QueueHeads = append(out.QueueHeads, &controlv1.QueueHead{
+			EnqueueSeq: uint64(h.Seq), Model: string(h.Group), ContextClass: h.Class.String(), EstimatedInputTokens: uint64(h.InputTokens),
+			Reason: h.Reason.String(), WaitedMs: uint64(h.Waited.Milliseconds()), Behind: uint32(h.Behind),
+		})
+	}
+	for _, s := range st.Scales {
+		out.EstimateScales = append(out.EstimateScales, &controlv1.EstimateScale{Target: s.Target, Kind: s.Kind, Answers: uint32(s.Answers), Factor: s.Factor})
 	}
 	for _, r := range st.Refreshes {
 		out.Refreshes = append(out.Refreshes, &controlv1.Refresh{

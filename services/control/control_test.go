@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/estimate"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 )
 
@@ -81,4 +82,25 @@ func TestStatusFollowsTheCounters(t *testing.T) {
 	require.Equal(t, "unavailable", provider(r, "vllm").Status)
 	require.Equal(t, "draining", provider(r, "vllm").ExcludedReason)
 	require.EqualValues(t, 3, provider(r, "vllm").InFlight, "running work is still shown")
+}
+
+// L08: why a long request waits is in the snapshot, with what the decision was made from.
+func TestL08_SnapshotTellsWhyALongRequestWaits(t *testing.T) {
+	st := present(t, func(c *admission.Core, now time.Time) {
+		c.Connect(now, "n")
+		for range 3 {
+			c.Enqueue(now, admission.Request{Group: "g", Class: admission.Long, Surface: admission.SurfaceChat, InputTokens: 150000})
+		}
+	})
+	st.LongThreshold, st.Scales = 100000, []estimate.Scale{{Target: "t", Kind: "latin", Answers: 50, Factor: 0.75}}
+	got := (&Service{}).snapshot(st)
+	require.Len(t, got.GetQueueHeads(), 1)
+	require.True(t, proto.Equal(&controlv1.QueueHead{
+		EnqueueSeq: 2, Model: "g", ContextClass: "long", EstimatedInputTokens: 150000, Reason: "long_full", WaitedMs: 2000, Behind: 1,
+	}, got.GetQueueHeads()[0]), got.GetQueueHeads()[0])
+	p := got.GetNodes()[0].GetProviders()[0]
+	require.EqualValues(t, 1, p.GetLongContextCapacity())
+	require.EqualValues(t, 1, p.GetLongInFlight())
+	require.EqualValues(t, 100000, got.GetLongContextThresholdTokens())
+	require.True(t, proto.Equal(&controlv1.EstimateScale{Target: "t", Kind: "latin", Answers: 50, Factor: 0.75}, got.GetEstimateScales()[0]))
 }

@@ -142,8 +142,14 @@ type EdgeNodeSnapshot struct {
 	NeedsRestart []string `protobuf:"bytes,14,rep,name=needs_restart,json=needsRestart,proto3" json:"needs_restart,omitempty"`
 	// Why the overrides in force would not outlast a restart; empty if they would, or there are none.
 	OverridesNotDurable string `protobuf:"bytes,15,opt,name=overrides_not_durable,json=overridesNotDurable,proto3" json:"overrides_not_durable,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// Waiting requests that nobody of their model, class and endpoint stands before, the oldest first; at most 64.
+	QueueHeads []*QueueHead `protobuf:"bytes,16,rep,name=queue_heads,json=queueHeads,proto3" json:"queue_heads,omitempty"`
+	// Input tokens from which on a request is long.
+	LongContextThresholdTokens uint32 `protobuf:"varint,17,opt,name=long_context_threshold_tokens,json=longContextThresholdTokens,proto3" json:"long_context_threshold_tokens,omitempty"`
+	// What providers' own counts have taught the input estimate; at most 256, those with the most answers first.
+	EstimateScales []*EstimateScale `protobuf:"bytes,18,rep,name=estimate_scales,json=estimateScales,proto3" json:"estimate_scales,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *EdgeNodeSnapshot) Reset() {
@@ -281,6 +287,201 @@ func (x *EdgeNodeSnapshot) GetOverridesNotDurable() string {
 	return ""
 }
 
+func (x *EdgeNodeSnapshot) GetQueueHeads() []*QueueHead {
+	if x != nil {
+		return x.QueueHeads
+	}
+	return nil
+}
+
+func (x *EdgeNodeSnapshot) GetLongContextThresholdTokens() uint32 {
+	if x != nil {
+		return x.LongContextThresholdTokens
+	}
+	return 0
+}
+
+func (x *EdgeNodeSnapshot) GetEstimateScales() []*EstimateScale {
+	if x != nil {
+		return x.EstimateScales
+	}
+	return nil
+}
+
+// QueueHead is a waiting request and what keeps it.
+type QueueHead struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names it in log lines.
+	EnqueueSeq uint64 `protobuf:"varint,1,opt,name=enqueue_seq,json=enqueueSeq,proto3" json:"enqueue_seq,omitempty"`
+	// Model group or direct route.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// "normal" or "long".
+	ContextClass string `protobuf:"bytes,3,opt,name=context_class,json=contextClass,proto3" json:"context_class,omitempty"`
+	// Estimate that the class follows from.
+	EstimatedInputTokens uint64 `protobuf:"varint,4,opt,name=estimated_input_tokens,json=estimatedInputTokens,proto3" json:"estimated_input_tokens,omitempty"`
+	// Reason code.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Wait so far, in milliseconds.
+	WaitedMs uint64 `protobuf:"varint,6,opt,name=waited_ms,json=waitedMs,proto3" json:"waited_ms,omitempty"`
+	// How many wait for this one to go.
+	Behind        uint32 `protobuf:"varint,7,opt,name=behind,proto3" json:"behind,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueHead) Reset() {
+	*x = QueueHead{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueHead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueHead) ProtoMessage() {}
+
+func (x *QueueHead) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueHead.ProtoReflect.Descriptor instead.
+func (*QueueHead) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *QueueHead) GetEnqueueSeq() uint64 {
+	if x != nil {
+		return x.EnqueueSeq
+	}
+	return 0
+}
+
+func (x *QueueHead) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *QueueHead) GetContextClass() string {
+	if x != nil {
+		return x.ContextClass
+	}
+	return ""
+}
+
+func (x *QueueHead) GetEstimatedInputTokens() uint64 {
+	if x != nil {
+		return x.EstimatedInputTokens
+	}
+	return 0
+}
+
+func (x *QueueHead) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *QueueHead) GetWaitedMs() uint64 {
+	if x != nil {
+		return x.WaitedMs
+	}
+	return 0
+}
+
+func (x *QueueHead) GetBehind() uint32 {
+	if x != nil {
+		return x.Behind
+	}
+	return 0
+}
+
+// EstimateScale is what the input estimate of one kind of text is multiplied by
+// where a served target may take it.
+type EstimateScale struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The providers' name for the model.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// The kind of text, in words.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Answers that count.
+	Answers uint32 `protobuf:"varint,3,opt,name=answers,proto3" json:"answers,omitempty"`
+	// The factor; 0 while the answers are too few.
+	Factor        float64 `protobuf:"fixed64,4,opt,name=factor,proto3" json:"factor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EstimateScale) Reset() {
+	*x = EstimateScale{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EstimateScale) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EstimateScale) ProtoMessage() {}
+
+func (x *EstimateScale) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EstimateScale.ProtoReflect.Descriptor instead.
+func (*EstimateScale) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *EstimateScale) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *EstimateScale) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *EstimateScale) GetAnswers() uint32 {
+	if x != nil {
+		return x.Answers
+	}
+	return 0
+}
+
+func (x *EstimateScale) GetFactor() float64 {
+	if x != nil {
+		return x.Factor
+	}
+	return 0
+}
+
 // Refresh is one reading of the configuration.
 type Refresh struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -304,7 +505,7 @@ type Refresh struct {
 
 func (x *Refresh) Reset() {
 	*x = Refresh{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	mi := &file_iop_control_v1_control_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +517,7 @@ func (x *Refresh) String() string {
 func (*Refresh) ProtoMessage() {}
 
 func (x *Refresh) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	mi := &file_iop_control_v1_control_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +530,7 @@ func (x *Refresh) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refresh.ProtoReflect.Descriptor instead.
 func (*Refresh) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{3}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Refresh) GetAt() *timestamppb.Timestamp {
@@ -397,7 +598,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	mi := &file_iop_control_v1_control_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -409,7 +610,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	mi := &file_iop_control_v1_control_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -422,7 +623,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Override) GetMode() string {
@@ -463,7 +664,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[5]
+	mi := &file_iop_control_v1_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -475,7 +676,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[5]
+	mi := &file_iop_control_v1_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -488,7 +689,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Counters) GetGranted() uint64 {
@@ -536,7 +737,7 @@ type ScopeSnapshot struct {
 
 func (x *ScopeSnapshot) Reset() {
 	*x = ScopeSnapshot{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[6]
+	mi := &file_iop_control_v1_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -548,7 +749,7 @@ func (x *ScopeSnapshot) String() string {
 func (*ScopeSnapshot) ProtoMessage() {}
 
 func (x *ScopeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[6]
+	mi := &file_iop_control_v1_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -561,7 +762,7 @@ func (x *ScopeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScopeSnapshot.ProtoReflect.Descriptor instead.
 func (*ScopeSnapshot) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ScopeSnapshot) GetKey() string {
@@ -619,7 +820,7 @@ type NodeSnapshot struct {
 
 func (x *NodeSnapshot) Reset() {
 	*x = NodeSnapshot{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[7]
+	mi := &file_iop_control_v1_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +832,7 @@ func (x *NodeSnapshot) String() string {
 func (*NodeSnapshot) ProtoMessage() {}
 
 func (x *NodeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[7]
+	mi := &file_iop_control_v1_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +845,7 @@ func (x *NodeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSnapshot.ProtoReflect.Descriptor instead.
 func (*NodeSnapshot) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NodeSnapshot) GetId() string {
@@ -748,7 +949,7 @@ type ProviderSnapshot struct {
 
 func (x *ProviderSnapshot) Reset() {
 	*x = ProviderSnapshot{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[8]
+	mi := &file_iop_control_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +961,7 @@ func (x *ProviderSnapshot) String() string {
 func (*ProviderSnapshot) ProtoMessage() {}
 
 func (x *ProviderSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[8]
+	mi := &file_iop_control_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +974,7 @@ func (x *ProviderSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderSnapshot.ProtoReflect.Descriptor instead.
 func (*ProviderSnapshot) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ProviderSnapshot) GetId() string {
@@ -881,7 +1082,7 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x1ciop/control/v1/control.proto\x12\x0eiop.control.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1c\n" +
 	"\x1aGetEdgeNodeSnapshotRequest\"c\n" +
 	"\x1bGetEdgeNodeSnapshotResponse\x12D\n" +
-	"\bsnapshot\x18\x01 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotB\x06\xbaH\x03\xc8\x01\x01R\bsnapshot\"\x95\x05\n" +
+	"\bsnapshot\x18\x01 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotB\x06\xbaH\x03\xc8\x01\x01R\bsnapshot\"\xdc\x06\n" +
 	"\x10EdgeNodeSnapshot\x12\x17\n" +
 	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
@@ -899,7 +1100,25 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\bcounters\x18\f \x01(\v2\x18.iop.control.v1.CountersR\bcounters\x125\n" +
 	"\trefreshes\x18\r \x03(\v2\x17.iop.control.v1.RefreshR\trefreshes\x12#\n" +
 	"\rneeds_restart\x18\x0e \x03(\tR\fneedsRestart\x122\n" +
-	"\x15overrides_not_durable\x18\x0f \x01(\tR\x13overridesNotDurable\"\xd9\x01\n" +
+	"\x15overrides_not_durable\x18\x0f \x01(\tR\x13overridesNotDurable\x12:\n" +
+	"\vqueue_heads\x18\x10 \x03(\v2\x19.iop.control.v1.QueueHeadR\n" +
+	"queueHeads\x12A\n" +
+	"\x1dlong_context_threshold_tokens\x18\x11 \x01(\rR\x1alongContextThresholdTokens\x12F\n" +
+	"\x0festimate_scales\x18\x12 \x03(\v2\x1d.iop.control.v1.EstimateScaleR\x0eestimateScales\"\xea\x01\n" +
+	"\tQueueHead\x12\x1f\n" +
+	"\venqueue_seq\x18\x01 \x01(\x04R\n" +
+	"enqueueSeq\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12#\n" +
+	"\rcontext_class\x18\x03 \x01(\tR\fcontextClass\x124\n" +
+	"\x16estimated_input_tokens\x18\x04 \x01(\x04R\x14estimatedInputTokens\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1b\n" +
+	"\twaited_ms\x18\x06 \x01(\x04R\bwaitedMs\x12\x16\n" +
+	"\x06behind\x18\a \x01(\rR\x06behind\"m\n" +
+	"\rEstimateScale\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
+	"\aanswers\x18\x03 \x01(\rR\aanswers\x12\x16\n" +
+	"\x06factor\x18\x04 \x01(\x01R\x06factor\"\xd9\x01\n" +
 	"\aRefresh\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x0e\n" +
@@ -964,40 +1183,44 @@ func file_iop_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_iop_control_v1_control_proto_rawDescData
 }
 
-var file_iop_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_iop_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_iop_control_v1_control_proto_goTypes = []any{
 	(*GetEdgeNodeSnapshotRequest)(nil),  // 0: iop.control.v1.GetEdgeNodeSnapshotRequest
 	(*GetEdgeNodeSnapshotResponse)(nil), // 1: iop.control.v1.GetEdgeNodeSnapshotResponse
 	(*EdgeNodeSnapshot)(nil),            // 2: iop.control.v1.EdgeNodeSnapshot
-	(*Refresh)(nil),                     // 3: iop.control.v1.Refresh
-	(*Override)(nil),                    // 4: iop.control.v1.Override
-	(*Counters)(nil),                    // 5: iop.control.v1.Counters
-	(*ScopeSnapshot)(nil),               // 6: iop.control.v1.ScopeSnapshot
-	(*NodeSnapshot)(nil),                // 7: iop.control.v1.NodeSnapshot
-	(*ProviderSnapshot)(nil),            // 8: iop.control.v1.ProviderSnapshot
-	(*timestamppb.Timestamp)(nil),       // 9: google.protobuf.Timestamp
+	(*QueueHead)(nil),                   // 3: iop.control.v1.QueueHead
+	(*EstimateScale)(nil),               // 4: iop.control.v1.EstimateScale
+	(*Refresh)(nil),                     // 5: iop.control.v1.Refresh
+	(*Override)(nil),                    // 6: iop.control.v1.Override
+	(*Counters)(nil),                    // 7: iop.control.v1.Counters
+	(*ScopeSnapshot)(nil),               // 8: iop.control.v1.ScopeSnapshot
+	(*NodeSnapshot)(nil),                // 9: iop.control.v1.NodeSnapshot
+	(*ProviderSnapshot)(nil),            // 10: iop.control.v1.ProviderSnapshot
+	(*timestamppb.Timestamp)(nil),       // 11: google.protobuf.Timestamp
 }
 var file_iop_control_v1_control_proto_depIdxs = []int32{
 	2,  // 0: iop.control.v1.GetEdgeNodeSnapshotResponse.snapshot:type_name -> iop.control.v1.EdgeNodeSnapshot
-	9,  // 1: iop.control.v1.EdgeNodeSnapshot.at:type_name -> google.protobuf.Timestamp
-	7,  // 2: iop.control.v1.EdgeNodeSnapshot.nodes:type_name -> iop.control.v1.NodeSnapshot
-	6,  // 3: iop.control.v1.EdgeNodeSnapshot.scopes:type_name -> iop.control.v1.ScopeSnapshot
-	5,  // 4: iop.control.v1.EdgeNodeSnapshot.counters:type_name -> iop.control.v1.Counters
-	3,  // 5: iop.control.v1.EdgeNodeSnapshot.refreshes:type_name -> iop.control.v1.Refresh
-	9,  // 6: iop.control.v1.Refresh.at:type_name -> google.protobuf.Timestamp
-	9,  // 7: iop.control.v1.Override.since:type_name -> google.protobuf.Timestamp
-	9,  // 8: iop.control.v1.NodeSnapshot.connected_since:type_name -> google.protobuf.Timestamp
-	9,  // 9: iop.control.v1.NodeSnapshot.last_seen:type_name -> google.protobuf.Timestamp
-	8,  // 10: iop.control.v1.NodeSnapshot.providers:type_name -> iop.control.v1.ProviderSnapshot
-	4,  // 11: iop.control.v1.NodeSnapshot.override:type_name -> iop.control.v1.Override
-	4,  // 12: iop.control.v1.ProviderSnapshot.override:type_name -> iop.control.v1.Override
-	0,  // 13: iop.control.v1.ControlService.GetEdgeNodeSnapshot:input_type -> iop.control.v1.GetEdgeNodeSnapshotRequest
-	1,  // 14: iop.control.v1.ControlService.GetEdgeNodeSnapshot:output_type -> iop.control.v1.GetEdgeNodeSnapshotResponse
-	14, // [14:15] is the sub-list for method output_type
-	13, // [13:14] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	11, // 1: iop.control.v1.EdgeNodeSnapshot.at:type_name -> google.protobuf.Timestamp
+	9,  // 2: iop.control.v1.EdgeNodeSnapshot.nodes:type_name -> iop.control.v1.NodeSnapshot
+	8,  // 3: iop.control.v1.EdgeNodeSnapshot.scopes:type_name -> iop.control.v1.ScopeSnapshot
+	7,  // 4: iop.control.v1.EdgeNodeSnapshot.counters:type_name -> iop.control.v1.Counters
+	5,  // 5: iop.control.v1.EdgeNodeSnapshot.refreshes:type_name -> iop.control.v1.Refresh
+	3,  // 6: iop.control.v1.EdgeNodeSnapshot.queue_heads:type_name -> iop.control.v1.QueueHead
+	4,  // 7: iop.control.v1.EdgeNodeSnapshot.estimate_scales:type_name -> iop.control.v1.EstimateScale
+	11, // 8: iop.control.v1.Refresh.at:type_name -> google.protobuf.Timestamp
+	11, // 9: iop.control.v1.Override.since:type_name -> google.protobuf.Timestamp
+	11, // 10: iop.control.v1.NodeSnapshot.connected_since:type_name -> google.protobuf.Timestamp
+	11, // 11: iop.control.v1.NodeSnapshot.last_seen:type_name -> google.protobuf.Timestamp
+	10, // 12: iop.control.v1.NodeSnapshot.providers:type_name -> iop.control.v1.ProviderSnapshot
+	6,  // 13: iop.control.v1.NodeSnapshot.override:type_name -> iop.control.v1.Override
+	6,  // 14: iop.control.v1.ProviderSnapshot.override:type_name -> iop.control.v1.Override
+	0,  // 15: iop.control.v1.ControlService.GetEdgeNodeSnapshot:input_type -> iop.control.v1.GetEdgeNodeSnapshotRequest
+	1,  // 16: iop.control.v1.ControlService.GetEdgeNodeSnapshot:output_type -> iop.control.v1.GetEdgeNodeSnapshotResponse
+	16, // [16:17] is the sub-list for method output_type
+	15, // [15:16] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_iop_control_v1_control_proto_init() }
@@ -1011,7 +1234,7 @@ func file_iop_control_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_control_v1_control_proto_rawDesc), len(file_iop_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

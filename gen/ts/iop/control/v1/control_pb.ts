@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file iop/control/v1/control.proto.
  */
 export const file_iop_control_v1_control: GenFile = /*@__PURE__*/
-  fileDesc("Chxpb3AvY29udHJvbC92MS9jb250cm9sLnByb3RvEg5pb3AuY29udHJvbC52MSIcChpHZXRFZGdlTm9kZVNuYXBzaG90UmVxdWVzdCJZChtHZXRFZGdlTm9kZVNuYXBzaG90UmVzcG9uc2USOgoIc25hcHNob3QYASABKAsyIC5pb3AuY29udHJvbC52MS5FZGdlTm9kZVNuYXBzaG90Qga6SAPIAQEi3AMKEEVkZ2VOb2RlU25hcHNob3QSDwoHZWRnZV9pZBgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmV2aXNpb24YAyABKAQSGAoQc29mdHdhcmVfdmVyc2lvbhgEIAEoCRIrCgVub2RlcxgFIAMoCzIcLmlvcC5jb250cm9sLnYxLk5vZGVTbmFwc2hvdBItCgZzY29wZXMYBiADKAsyHS5pb3AuY29udHJvbC52MS5TY29wZVNuYXBzaG90EhMKC3F1ZXVlX3RvdGFsGAcgASgNEhcKD2luX2ZsaWdodF90b3RhbBgIIAEoDRIWCg5vbGRlc3Rfd2FpdF9tcxgJIAEoBBIXCg9jb25maWdfcmV2aXNpb24YCiABKAQSGgoSbGFzdF9yZWZyZXNoX2Vycm9yGAsgASgJEioKCGNvdW50ZXJzGAwgASgLMhguaW9wLmNvbnRyb2wudjEuQ291bnRlcnMSKgoJcmVmcmVzaGVzGA0gAygLMhcuaW9wLmNvbnRyb2wudjEuUmVmcmVzaBIVCg1uZWVkc19yZXN0YXJ0GA4gAygJEh0KFW92ZXJyaWRlc19ub3RfZHVyYWJsZRgPIAEoCSKcAQoHUmVmcmVzaBImCgJhdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGc291cmNlGAIgASgJEgoKAmJ5GAMgASgJEhcKD2NvbmZpZ19yZXZpc2lvbhgEIAEoBBIPCgdjaGFuZ2VzGAUgAygJEhQKDGNoYW5nZV9jb3VudBgGIAEoDRINCgVlcnJvchgHIAEoCSJPCghPdmVycmlkZRIMCgRtb2RlGAEgASgJEikKBXNpbmNlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIKCgJieRgDIAEoCSJdCghDb3VudGVycxIPCgdncmFudGVkGAEgASgEEhAKCHJlbGVhc2VkGAIgASgEEhcKD2RvdWJsZV9yZWxlYXNlcxgDIAEoBBIVCg1zdGFsZV9yZWZ1c2VkGAQgASgEIloKDVNjb3BlU25hcHNob3QSCwoDa2V5GAEgASgJEg8KB3BlbmRpbmcYAiABKA0SEQoJbWF4X3F1ZXVlGAMgASgNEhgKEHF1ZXVlX3RpbWVvdXRfbXMYBCABKAQisAIKDE5vZGVTbmFwc2hvdBIKCgJpZBgBIAEoCRIRCgljb25uZWN0ZWQYAiABKAgSMwoPY29ubmVjdGVkX3NpbmNlGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBItCglsYXN0X3NlZW4YBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhgKEHNvZnR3YXJlX3ZlcnNpb24YBSABKAkSEAoIcGxhdGZvcm0YBiABKAkSEAoIZHJhaW5pbmcYByABKAgSMwoJcHJvdmlkZXJzGAggAygLMiAuaW9wLmNvbnRyb2wudjEuUHJvdmlkZXJTbmFwc2hvdBIqCghvdmVycmlkZRgJIAEoCzIYLmlvcC5jb250cm9sLnYxLk92ZXJyaWRlIuMCChBQcm92aWRlclNuYXBzaG90EgoKAmlkGAEgASgJEgwKBHR5cGUYAiABKAkSDgoGc3RhdHVzGAMgASgJEg4KBmhlYWx0aBgEIAEoCRIbChNjb25maWd1cmVkX2NhcGFjaXR5GAUgASgNEhoKEmVmZmVjdGl2ZV9jYXBhY2l0eRgGIAEoDRIRCglpbl9mbGlnaHQYByABKA0SHQoVbG9uZ19jb250ZXh0X2NhcGFjaXR5GAggASgNEhYKDmxvbmdfaW5fZmxpZ2h0GAkgASgNEg4KBnF1ZXVlZBgKIAEoDRITCgtsb25nX3F1ZXVlZBgLIAEoDRIXCg9leGNsdWRlZF9yZWFzb24YDCABKAkSKAogY29uZmlndXJlZF9sb25nX2NvbnRleHRfY2FwYWNpdHkYDSABKA0SKgoIb3ZlcnJpZGUYDiABKAsyGC5pb3AuY29udHJvbC52MS5PdmVycmlkZTKFAQoOQ29udHJvbFNlcnZpY2UScwoTR2V0RWRnZU5vZGVTbmFwc2hvdBIqLmlvcC5jb250cm9sLnYxLkdldEVkZ2VOb2RlU25hcHNob3RSZXF1ZXN0GisuaW9wLmNvbnRyb2wudjEuR2V0RWRnZU5vZGVTbmFwc2hvdFJlc3BvbnNlIgOQAgFCOFo2Z2l0aHViLmNvbS9pb3AtZGV2L2lvcC9nZW4vZ28vaW9wL2NvbnRyb2wvdjE7Y29udHJvbHYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("Chxpb3AvY29udHJvbC92MS9jb250cm9sLnByb3RvEg5pb3AuY29udHJvbC52MSIcChpHZXRFZGdlTm9kZVNuYXBzaG90UmVxdWVzdCJZChtHZXRFZGdlTm9kZVNuYXBzaG90UmVzcG9uc2USOgoIc25hcHNob3QYASABKAsyIC5pb3AuY29udHJvbC52MS5FZGdlTm9kZVNuYXBzaG90Qga6SAPIAQEi6wQKEEVkZ2VOb2RlU25hcHNob3QSDwoHZWRnZV9pZBgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmV2aXNpb24YAyABKAQSGAoQc29mdHdhcmVfdmVyc2lvbhgEIAEoCRIrCgVub2RlcxgFIAMoCzIcLmlvcC5jb250cm9sLnYxLk5vZGVTbmFwc2hvdBItCgZzY29wZXMYBiADKAsyHS5pb3AuY29udHJvbC52MS5TY29wZVNuYXBzaG90EhMKC3F1ZXVlX3RvdGFsGAcgASgNEhcKD2luX2ZsaWdodF90b3RhbBgIIAEoDRIWCg5vbGRlc3Rfd2FpdF9tcxgJIAEoBBIXCg9jb25maWdfcmV2aXNpb24YCiABKAQSGgoSbGFzdF9yZWZyZXNoX2Vycm9yGAsgASgJEioKCGNvdW50ZXJzGAwgASgLMhguaW9wLmNvbnRyb2wudjEuQ291bnRlcnMSKgoJcmVmcmVzaGVzGA0gAygLMhcuaW9wLmNvbnRyb2wudjEuUmVmcmVzaBIVCg1uZWVkc19yZXN0YXJ0GA4gAygJEh0KFW92ZXJyaWRlc19ub3RfZHVyYWJsZRgPIAEoCRIuCgtxdWV1ZV9oZWFkcxgQIAMoCzIZLmlvcC5jb250cm9sLnYxLlF1ZXVlSGVhZBIlCh1sb25nX2NvbnRleHRfdGhyZXNob2xkX3Rva2VucxgRIAEoDRI2Cg9lc3RpbWF0ZV9zY2FsZXMYEiADKAsyHS5pb3AuY29udHJvbC52MS5Fc3RpbWF0ZVNjYWxlIpkBCglRdWV1ZUhlYWQSEwoLZW5xdWV1ZV9zZXEYASABKAQSDQoFbW9kZWwYAiABKAkSFQoNY29udGV4dF9jbGFzcxgDIAEoCRIeChZlc3RpbWF0ZWRfaW5wdXRfdG9rZW5zGAQgASgEEg4KBnJlYXNvbhgFIAEoCRIRCgl3YWl0ZWRfbXMYBiABKAQSDgoGYmVoaW5kGAcgASgNIk4KDUVzdGltYXRlU2NhbGUSDgoGdGFyZ2V0GAEgASgJEgwKBGtpbmQYAiABKAkSDwoHYW5zd2VycxgDIAEoDRIOCgZmYWN0b3IYBCABKAEinAEKB1JlZnJlc2gSJgoCYXQYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBnNvdXJjZRgCIAEoCRIKCgJieRgDIAEoCRIXCg9jb25maWdfcmV2aXNpb24YBCABKAQSDwoHY2hhbmdlcxgFIAMoCRIUCgxjaGFuZ2VfY291bnQYBiABKA0SDQoFZXJyb3IYByABKAkiTwoIT3ZlcnJpZGUSDAoEbW9kZRgBIAEoCRIpCgVzaW5jZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCgoCYnkYAyABKAkiXQoIQ291bnRlcnMSDwoHZ3JhbnRlZBgBIAEoBBIQCghyZWxlYXNlZBgCIAEoBBIXCg9kb3VibGVfcmVsZWFzZXMYAyABKAQSFQoNc3RhbGVfcmVmdXNlZBgEIAEoBCJaCg1TY29wZVNuYXBzaG90EgsKA2tleRgBIAEoCRIPCgdwZW5kaW5nGAIgASgNEhEKCW1heF9xdWV1ZRgDIAEoDRIYChBxdWV1ZV90aW1lb3V0X21zGAQgASgEIrACCgxOb2RlU25hcHNob3QSCgoCaWQYASABKAkSEQoJY29ubmVjdGVkGAIgASgIEjMKD2Nvbm5lY3RlZF9zaW5jZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJbGFzdF9zZWVuGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIYChBzb2Z0d2FyZV92ZXJzaW9uGAUgASgJEhAKCHBsYXRmb3JtGAYgASgJEhAKCGRyYWluaW5nGAcgASgIEjMKCXByb3ZpZGVycxgIIAMoCzIgLmlvcC5jb250cm9sLnYxLlByb3ZpZGVyU25hcHNob3QSKgoIb3ZlcnJpZGUYCSABKAsyGC5pb3AuY29udHJvbC52MS5PdmVycmlkZSLjAgoQUHJvdmlkZXJTbmFwc2hvdBIKCgJpZBgBIAEoCRIMCgR0eXBlGAIgASgJEg4KBnN0YXR1cxgDIAEoCRIOCgZoZWFsdGgYBCABKAkSGwoTY29uZmlndXJlZF9jYXBhY2l0eRgFIAEoDRIaChJlZmZlY3RpdmVfY2FwYWNpdHkYBiABKA0SEQoJaW5fZmxpZ2h0GAcgASgNEh0KFWxvbmdfY29udGV4dF9jYXBhY2l0eRgIIAEoDRIWCg5sb25nX2luX2ZsaWdodBgJIAEoDRIOCgZxdWV1ZWQYCiABKA0SEwoLbG9uZ19xdWV1ZWQYCyABKA0SFwoPZXhjbHVkZWRfcmVhc29uGAwgASgJEigKIGNvbmZpZ3VyZWRfbG9uZ19jb250ZXh0X2NhcGFjaXR5GA0gASgNEioKCG92ZXJyaWRlGA4gASgLMhguaW9wLmNvbnRyb2wudjEuT3ZlcnJpZGUyhQEKDkNvbnRyb2xTZXJ2aWNlEnMKE0dldEVkZ2VOb2RlU25hcHNob3QSKi5pb3AuY29udHJvbC52MS5HZXRFZGdlTm9kZVNuYXBzaG90UmVxdWVzdBorLmlvcC5jb250cm9sLnYxLkdldEVkZ2VOb2RlU25hcHNob3RSZXNwb25zZSIDkAIBQjhaNmdpdGh1Yi5jb20vaW9wLWRldi9pb3AvZ2VuL2dvL2lvcC9jb250cm9sL3YxO2NvbnRyb2x2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * GetEdgeNodeSnapshotRequest asks for the present state.
@@ -164,6 +164,27 @@ export type EdgeNodeSnapshot = Message<"iop.control.v1.EdgeNodeSnapshot"> & {
    * @generated from field: string overrides_not_durable = 15;
    */
   overridesNotDurable: string;
+
+  /**
+   * Waiting requests that nobody of their model, class and endpoint stands before, the oldest first; at most 64.
+   *
+   * @generated from field: repeated iop.control.v1.QueueHead queue_heads = 16;
+   */
+  queueHeads: QueueHead[];
+
+  /**
+   * Input tokens from which on a request is long.
+   *
+   * @generated from field: uint32 long_context_threshold_tokens = 17;
+   */
+  longContextThresholdTokens: number;
+
+  /**
+   * What providers' own counts have taught the input estimate; at most 256, those with the most answers first.
+   *
+   * @generated from field: repeated iop.control.v1.EstimateScale estimate_scales = 18;
+   */
+  estimateScales: EstimateScale[];
 };
 
 /**
@@ -172,6 +193,112 @@ export type EdgeNodeSnapshot = Message<"iop.control.v1.EdgeNodeSnapshot"> & {
  */
 export const EdgeNodeSnapshotSchema: GenMessage<EdgeNodeSnapshot> = /*@__PURE__*/
   messageDesc(file_iop_control_v1_control, 2);
+
+/**
+ * QueueHead is a waiting request and what keeps it.
+ *
+ * @generated from message iop.control.v1.QueueHead
+ */
+export type QueueHead = Message<"iop.control.v1.QueueHead"> & {
+  /**
+   * Names it in log lines.
+   *
+   * @generated from field: uint64 enqueue_seq = 1;
+   */
+  enqueueSeq: bigint;
+
+  /**
+   * Model group or direct route.
+   *
+   * @generated from field: string model = 2;
+   */
+  model: string;
+
+  /**
+   * "normal" or "long".
+   *
+   * @generated from field: string context_class = 3;
+   */
+  contextClass: string;
+
+  /**
+   * Estimate that the class follows from.
+   *
+   * @generated from field: uint64 estimated_input_tokens = 4;
+   */
+  estimatedInputTokens: bigint;
+
+  /**
+   * Reason code.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+
+  /**
+   * Wait so far, in milliseconds.
+   *
+   * @generated from field: uint64 waited_ms = 6;
+   */
+  waitedMs: bigint;
+
+  /**
+   * How many wait for this one to go.
+   *
+   * @generated from field: uint32 behind = 7;
+   */
+  behind: number;
+};
+
+/**
+ * Describes the message iop.control.v1.QueueHead.
+ * Use `create(QueueHeadSchema)` to create a new message.
+ */
+export const QueueHeadSchema: GenMessage<QueueHead> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 3);
+
+/**
+ * EstimateScale is what the input estimate of one kind of text is multiplied by
+ * where a served target may take it.
+ *
+ * @generated from message iop.control.v1.EstimateScale
+ */
+export type EstimateScale = Message<"iop.control.v1.EstimateScale"> & {
+  /**
+   * The providers' name for the model.
+   *
+   * @generated from field: string target = 1;
+   */
+  target: string;
+
+  /**
+   * The kind of text, in words.
+   *
+   * @generated from field: string kind = 2;
+   */
+  kind: string;
+
+  /**
+   * Answers that count.
+   *
+   * @generated from field: uint32 answers = 3;
+   */
+  answers: number;
+
+  /**
+   * The factor; 0 while the answers are too few.
+   *
+   * @generated from field: double factor = 4;
+   */
+  factor: number;
+};
+
+/**
+ * Describes the message iop.control.v1.EstimateScale.
+ * Use `create(EstimateScaleSchema)` to create a new message.
+ */
+export const EstimateScaleSchema: GenMessage<EstimateScale> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 4);
 
 /**
  * Refresh is one reading of the configuration.
@@ -234,7 +361,7 @@ export type Refresh = Message<"iop.control.v1.Refresh"> & {
  * Use `create(RefreshSchema)` to create a new message.
  */
 export const RefreshSchema: GenMessage<Refresh> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 3);
+  messageDesc(file_iop_control_v1_control, 5);
 
 /**
  * Override is an operator's word about a provider or node that stands above the
@@ -270,7 +397,7 @@ export type Override = Message<"iop.control.v1.Override"> & {
  * Use `create(OverrideSchema)` to create a new message.
  */
 export const OverrideSchema: GenMessage<Override> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 4);
+  messageDesc(file_iop_control_v1_control, 6);
 
 /**
  * Counters only ever rise while an Edge runs.
@@ -312,7 +439,7 @@ export type Counters = Message<"iop.control.v1.Counters"> & {
  * Use `create(CountersSchema)` to create a new message.
  */
 export const CountersSchema: GenMessage<Counters> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 5);
+  messageDesc(file_iop_control_v1_control, 7);
 
 /**
  * ScopeSnapshot is one queue policy scope.
@@ -354,7 +481,7 @@ export type ScopeSnapshot = Message<"iop.control.v1.ScopeSnapshot"> & {
  * Use `create(ScopeSnapshotSchema)` to create a new message.
  */
 export const ScopeSnapshotSchema: GenMessage<ScopeSnapshot> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 6);
+  messageDesc(file_iop_control_v1_control, 8);
 
 /**
  * NodeSnapshot is one configured node, connected or not.
@@ -431,7 +558,7 @@ export type NodeSnapshot = Message<"iop.control.v1.NodeSnapshot"> & {
  * Use `create(NodeSnapshotSchema)` to create a new message.
  */
 export const NodeSnapshotSchema: GenMessage<NodeSnapshot> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 7);
+  messageDesc(file_iop_control_v1_control, 9);
 
 /**
  * ProviderSnapshot is one provider resource. While its node is offline every
@@ -544,7 +671,7 @@ export type ProviderSnapshot = Message<"iop.control.v1.ProviderSnapshot"> & {
  * Use `create(ProviderSnapshotSchema)` to create a new message.
  */
 export const ProviderSnapshotSchema: GenMessage<ProviderSnapshot> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 8);
+  messageDesc(file_iop_control_v1_control, 10);
 
 /**
  * ControlService is for callers that hold a read token or an admin token.
