@@ -200,11 +200,11 @@ func (s *session) drain() {
 		s.end(errStopped)
 		return
 	}
+	grace := s.cfg.Clock.NewTimer(s.cfg.Grace) // before the Edge can know
+	defer grace.Stop()
 	s.enqueue(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_Drain{
 		Drain: &runtimev1.NodeDrain{GraceMs: uint32(min(s.cfg.Grace.Milliseconds(), 1<<32-1))},
 	}})
-	grace := s.cfg.Clock.NewTimer(s.cfg.Grace)
-	defer grace.Stop()
 	select {
 	case <-s.life.Done():
 	case <-grace.Chan():
