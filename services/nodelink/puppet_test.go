@@ -219,6 +219,19 @@ func TestS12_ASilentOwnerIsFencedForAnotherProcess(t *testing.T) {
 	require.Equal(t, []string{"connect gx10 1", "disconnect gx10 1", "connect gx10 2"}, e.broker.history())
 }
 
+// An Edge that was stopped has the heartbeats of a live owner in its sockets: a
+// duplicate that is read first does not disturb it.
+func TestCase_G04_S12_AnEdgeThatWasStoppedGivesNoOwnerAway(t *testing.T) {
+	e := newEdge(t)
+	owner := e.puppet()
+	owner.register(nodeToken, nil)
+	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 2)) // heartbeats and silence
+	e.clock.Advance(silence + stopped + 1)                  // in one leap
+	duplicate := e.puppet().register(nodeToken, func(r *runtimev1.Register) { r.InstanceId = "instance-2" })
+	require.Equal(t, runtimev1.RejectReason_REJECT_REASON_DUPLICATE_OWNER, duplicate.GetRejected().GetReason())
+	require.Equal(t, []string{"connect gx10 1"}, e.broker.history())
+}
+
 func TestS12_TheHeartbeatTimeoutIsExactAndRunsFromTheLastMessage(t *testing.T) {
 	e := newEdge(t)
 	p := e.puppet()

@@ -140,7 +140,7 @@ func (s *Service) admit(register *runtimev1.Register, secret string, t *transpor
 	case former == nil:
 	case former.register.InstanceId == register.InstanceId:
 		cause = "the same process connected again"
-	case former.silence() >= s.cfg.HeartbeatTimeout:
+	case former.isSilent():
 		cause = "silent past the heartbeat timeout while another process connected"
 	default:
 		n.rival.count++

@@ -72,6 +72,14 @@ func (s *session) isStale() bool {
 // silence is the time since the last message received.
 func (s *session) silence() time.Duration { return s.now() - time.Duration(s.lastSeen.Load()) }
 
+// isSilent reports whether the heartbeat timeout is over. Far beyond it, this
+// process was stopped, as pulse has not ended the session: pulse then decides, once
+// what the node has sent meanwhile is read.
+func (s *session) isSilent() bool {
+	late := s.silence() - s.service.cfg.HeartbeatTimeout
+	return late >= 0 && late <= stopped
+}
+
 // enqueue hands a message to the writer and never blocks. A session whose queue
 // is full is stuck, and ends.
 func (s *session) enqueue(m *runtimev1.SessionResponse) {
