@@ -83,6 +83,9 @@ const (
 	// takePatience is how long a granted request waits for a parked stream once the
 	// node is heard of: time enough for it to dial another connection.
 	takePatience = 5 * time.Second
+	// drainPatience is how long a node reads on, at most, when a request to a
+	// `cancel: drain` provider is cancelled.
+	drainPatience = 10 * time.Minute
 	// stopped is how far behind its time a timer runs off only when the whole
 	// process was stopped, or its machine asleep. wakePatience is what a silent
 	// node is given then, for its messages to be read.

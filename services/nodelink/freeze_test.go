@@ -103,7 +103,7 @@ func TestCase_G04_AQuietHandOffIsNotBurntByItsQuery(t *testing.T) {
 	request, err := stream.Receive()
 	require.NoError(t, err)
 	p.told(query.GetStreamId(), query.GetRequestNumber(), true)
-	require.NoError(t, stream.Send(&runtimev1.WorkRequest{RequestNumber: request.GetRequestNumber(), Body: []byte("thawed"), End: true}))
+	require.NoError(t, stream.Send(&runtimev1.WorkRequest{RequestNumber: request.GetRequestNumber(), Head: &runtimev1.ResponseHead{Status: 200}, Body: []byte("thawed"), End: true}))
 	var f dispatch.Frame
 	require.NoError(t, h.Receive(&f))
 	require.Equal(t, "thawed", string(f.Body))

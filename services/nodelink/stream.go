@@ -30,7 +30,7 @@ type workStream struct {
 	number uint64        // of the last hand-off
 	held   *handOff      // nil while parked
 	told   chan struct{} // closed when the node answers a Query about held; nil = nobody waits
-	broken bool          // the node's side has ended: never parked again
+	broken bool          // the node's side has ended, or overstay has: never parked again
 }
 
 // handOff is a stream in the hands of one request. It implements
@@ -47,6 +47,10 @@ type handOff struct {
 	bad   bool // a Send or Receive failed
 	done  bool // parked or discarded
 	probe clockwork.Timer
+
+	// Guarded by session.mu.
+	letGo  time.Duration   // how long the node may take to confirm a cancel
+	unsure clockwork.Timer // runs from the cancel; nil before it
 
 	answered  atomic.Bool // a frame came in
 	cancelled atomic.Bool
@@ -69,6 +73,7 @@ func (h *handOff) Send(f *dispatch.RequestFrame) error {
 			return fmt.Errorf("%w before the request was sent: %w", dispatch.ErrLinkLost, dispatch.ErrNeverSeen)
 		}
 		h.probe = h.stream.session.service.cfg.Clock.AfterFunc(silentHandOff, h.ask)
+		h.bound(string(f.Begin.Provider))
 	}
 	h.sent = true
 	*h.out = framecodec.Request{Number: h.number, Begin: wireBegin(f.Begin, h.stream.session.revision.Load()), Parts: f.Parts, End: f.End}
@@ -97,22 +102,17 @@ func (h *handOff) Receive(f *dispatch.Frame) error {
 		return fmt.Errorf("%w: node %s answers request %d on stream %d while %d is under way",
 			dispatch.ErrLinkLost, h.stream.session.node.id, h.in.Number, h.stream.id, h.number)
 	}
+	if first := !h.answered.Load(); first && h.in.Head == nil && h.in.Failure == nil || !first && h.in.Head != nil {
+		h.bad = true
+		return fmt.Errorf("%w: node %s sends an answer on stream %d whose head is not in its first frame",
+			dispatch.ErrLinkLost, h.stream.session.node.id, h.stream.id)
+	}
 	h.answered.Store(true)
 	h.stopProbe()
 	h.final = h.in.End || h.in.Failure != nil
 	f.Head, f.Body, f.End, f.Failure = domainHead(h.in.Head), h.in.Body, h.in.End, domainFailure(h.in.Failure)
 	f.More = !h.final && h.stream.transport.body.frameBuffered()
 	return nil
-}
-
-// Cancel implements dispatch.Stream.
-func (h *handOff) Cancel() {
-	if h.cancelled.Swap(true) {
-		return
-	}
-	h.stream.session.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Cancel{
-		Cancel: &runtimev1.Cancel{StreamId: h.stream.id, RequestNumber: h.number},
-	}})
 }
 
 // Park implements dispatch.Stream. A stream on which a request was begun and not
@@ -365,6 +365,7 @@ func (s *session) add(ws *workStream) error {
 // giveBack ends a hand-off.
 func (s *session) giveBack(ws *workStream, reuse bool) {
 	s.mu.Lock()
+	ws.held.rest()
 	ws.held, ws.told = nil, nil
 	s.heldCount--
 	if reuse && !ws.broken && !s.ended {
