@@ -149,12 +149,13 @@ func checksum(overrides []byte) (string, error) {
 // setAside renames the file and returns its new name.
 func (s *Store) setAside(now time.Time) (string, error) {
 	path := filepath.Join(s.dir, fileName)
-	aside := path + ".unusable-" + now.UTC().Format("20060102T150405Z")
+	first := path + ".unusable-" + now.UTC().Format("20060102T150405Z")
+	aside := first
 	for n := 2; ; n++ {
-		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
-			break
+		if _, err := os.Lstat(aside); err != nil {
+			break // the name is free, or the rename below says what is wrong
 		}
-		aside = path + ".unusable-" + now.UTC().Format("20060102T150405Z") + "-" + strconv.Itoa(n)
+		aside = first + "-" + strconv.Itoa(n)
 	}
 	if err := os.Rename(path, aside); err != nil {
 		return "", fmt.Errorf("set it aside: %w", err)
