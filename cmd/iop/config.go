@@ -17,13 +17,13 @@ import (
 func newConfig(stdout, stderr io.Writer) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "config",
-		Short: "Look at configuration files",
+		Short: "Look at configuration files, and have them read again",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return usagef("config needs a subcommand: check")
+			return usagef("config needs a subcommand: check, migrate")
 		},
 	}
-	c.AddCommand(newConfigCheck(stdout, stderr))
+	c.AddCommand(newConfigCheck(stdout, stderr), newConfigMigrate(stdout, stderr))
 	return c
 }
 

@@ -124,3 +124,63 @@ func keyPair(t *testing.T) (cert, key []byte) {
 	require.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
+
+func TestS06_ConfigMigrateWritesTheModernFile(t *testing.T) {
+	const legacy = "../../configs/examples/legacy-edge.yaml"
+	golden, err := os.ReadFile("../../edge/config/testdata/legacy_migrated.yaml")
+	require.NoError(t, err)
+
+	code, stdout, stderr := iop(t, "config", "migrate", "-c", legacy)
+	require.Equal(t, exitDone, code, stderr)
+	require.Equal(t, string(golden), stdout)
+	require.Contains(t, stderr, legacy+":29:9: nodes[0].providers[0].max_queue: removed\n")
+	require.Contains(t, stderr, legacy+": provider_pool.max_queue: 16\n")
+
+	// In place, through a link, which stays one, and with the mode of the file.
+	dir := t.TempDir()
+	text, err := os.ReadFile(legacy)
+	require.NoError(t, err)
+	file, link := filepath.Join(dir, "edge.yaml"), filepath.Join(dir, "link.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o640))
+	require.NoError(t, os.Symlink(file, link))
+	code, stdout, stderr = iop(t, "config", "migrate", "-c", link, "-o", link)
+	require.Equal(t, exitDone, code, stderr)
+	require.Empty(t, stdout)
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&os.ModeSymlink)
+	info, err = os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
+	written, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(golden), string(written))
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 2, "nothing temporary is left")
+
+	code, stdout, stderr = iop(t, "config", "migrate", "-c", file)
+	require.Equal(t, exitDone, code)
+	require.Equal(t, string(golden), stdout)
+	require.Equal(t, file+": nothing to migrate\n", stderr)
+
+	code, stdout, _ = iop(t, "config", "migrate", "-c", "../../configs/node.yaml")
+	require.Equal(t, exitDone, code)
+	require.Equal(t, configs.NodeExample, stdout)
+}
+
+func TestS06_ConfigMigrateNamesEveryPlaceOfAConflict(t *testing.T) {
+	hash := "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1"
+	file := write(t, "edge.yaml", "nodes:\n  - id: n\n    token_sha256: "+hash+"\n    providers:\n"+
+		"      - {id: a, type: simulator, max_queue: 8}\n      - {id: b, type: simulator, max_queue: 8}\n      - {id: c, type: simulator, max_queue: 9}\n")
+	target := filepath.Join(t.TempDir(), "new.yaml")
+	code, stdout, stderr := iop(t, "config", "migrate", "-c", file, "-o", target)
+	require.Equal(t, exitFailed, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, file+":5:45: nodes[0].providers[0].max_queue: found 8 here, 8 on line 6 (nodes[0].providers[1].max_queue), 9 on line 7 (nodes[0].providers[2].max_queue)")
+	require.NoFileExists(t, target)
+
+	code, _, stderr = iop(t, "config", "migrate")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "config migrate needs a file")
+}
