@@ -32,9 +32,15 @@ var Rules = []Rule{
 		Reason:    "the broker is a thin shell around the core; what a request is and how it travels is not its business",
 	},
 	{
-		From:   []string{"edge/estimate", "edge/auth", "edge/events", "edge/openai/bodyscan", "edge/openai/splice"},
+		From:   []string{"edge/auth", "edge/events", "edge/openai/bodyscan", "edge/openai/splice"},
 		Ban:    ownFolders,
 		Reason: "leaves that everybody may use stay leaves",
+	},
+	{
+		From:      []string{"edge/estimate"},
+		Ban:       ownFolders,
+		BanExcept: []string{"edge/admission"},
+		Reason:    "an estimate ends in a context class, and needs nothing else of ours",
 	},
 	{
 		From:      []string{"edge/config"},
@@ -45,8 +51,8 @@ var Rules = []Rule{
 	{
 		From:      []string{"edge/dispatch"},
 		Ban:       ownFolders,
-		BanExcept: []string{"edge/admission", "edge/broker"},
-		Reason:    "one request from start to end needs admission and a Link, and knows neither HTTP surface nor wire",
+		BanExcept: []string{"edge/admission", "edge/broker", "edge/estimate"},
+		Reason:    "one request from start to end needs its input's class, admission and a Link, and knows neither HTTP surface nor wire",
 	},
 	{
 		From:   []string{"edge/..."},
