@@ -1,6 +1,7 @@
 package nodelink
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -52,7 +53,8 @@ func TestS02_ACancelThatIsNeverConfirmedIsBounded(t *testing.T) {
 			p.told(1, 1, true)
 			require.ErrorIs(t, await(e, received), dispatch.ErrLinkLost)
 			h.Park()
-			require.Contains(t, e.logs.String(), "did not confirm a cancel")
+			require.Eventually(t, func() bool { return strings.Contains(e.logs.String(), "did not confirm a cancel") }, 20*time.Second, time.Millisecond,
+				"it is told after the stream's end")
 			require.True(t, e.svc.Nodes()[0].Connected, "the session has nothing to do with it")
 			require.Zero(t, e.svc.Nodes()[0].HeldStreams)
 		})
