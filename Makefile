@@ -149,13 +149,13 @@ LINK_IDS := S02|S05|S09|S12|S13|S14|S15|S16|S17|G04|Reload
 # packages compiled, and do not spend their own time limit on it.
 .PHONY: test
 test: build ## every test under the race detector, real processes included
-	CGO_ENABLED=1 go test -race -timeout 8m $(PKG)
-	$(if $(filter ./...,$(PKG)),go test -timeout 8m ./edge/estimate)
-	$(if $(filter ./...,$(PKG)),IOP_TEST_EVENTS=blocked CGO_ENABLED=1 go test -race -timeout 8m -run '$(LINK_IDS)' ./services/nodelink ./cmd/edged ./e2e)
+	CGO_ENABLED=1 go test -race -timeout 15m $(PKG)
+	$(if $(filter ./...,$(PKG)),go test -timeout 15m ./edge/estimate)
+	$(if $(filter ./...,$(PKG)),IOP_TEST_EVENTS=blocked CGO_ENABLED=1 go test -race -timeout 15m -run '$(LINK_IDS)' ./services/nodelink ./cmd/edged ./e2e)
 
 .PHONY: e2e
 e2e: build ## only the tests that put real parts together
-	CGO_ENABLED=1 go test -race -count=1 -timeout 8m ./e2e/...
+	CGO_ENABLED=1 go test -race -count=1 -timeout 15m ./e2e/...
 
 .PHONY: storm
 storm: build ## an Edge restarts under many nodes (NODES=n, 500); tells how they come back and what it costs
