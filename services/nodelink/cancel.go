@@ -55,11 +55,11 @@ func (h *handOff) overstay() {
 	s.mu.Lock()
 	late := h.stream.held == h
 	if late {
-		h.stream.broken = true
-		h.stream.transport.sever()
+		h.stream.broken = true // no other request is given it
 	}
 	s.mu.Unlock()
 	if late {
+		h.stream.transport.sever()
 		s.service.cfg.Logger.Warn("a node did not confirm a cancel: the stream is ended and the slot given back",
 			"node", s.node.id, "stream", h.stream.id, "waited", h.letGo)
 	}

@@ -30,7 +30,7 @@ type workStream struct {
 	number uint64        // of the last hand-off
 	held   *handOff      // nil while parked
 	told   chan struct{} // closed when the node answers a Query about held; nil = nobody waits
-	broken bool          // the node's side has ended, or overstay has: never parked again
+	broken bool          // the node's side has ended, or this one has ended it: never parked again
 }
 
 // handOff is a stream in the hands of one request. It implements
@@ -151,14 +151,16 @@ func (h *handOff) ask() {
 	h.stream.session.enqueue(h.query())
 }
 
-// fenceNeverSeen ends the stream of a request that the node has not seen. The
-// node will refuse the request should it still arrive.
-func (h *handOff) fenceNeverSeen() {
+// fenceNeverSeenLocked condemns the stream of a request that the node has not seen,
+// so that no other request is given it; the caller severs it then. The node will
+// refuse the request should it still arrive.
+func (h *handOff) fenceNeverSeenLocked() (condemned bool) {
 	if h.answered.Load() {
-		return
+		return false
 	}
 	h.neverSeen.Store(true)
-	h.stream.transport.sever()
+	h.stream.broken = true
+	return true
 }
 
 // lost is the error of a stream that has broken. When a node dies, its work
@@ -427,11 +429,12 @@ func (s *session) queryResult(r *runtimev1.QueryResult) {
 		s.mu.Unlock()
 		return
 	}
-	h, told := ws.held, ws.told
+	told := ws.told
 	ws.told = nil
+	condemned := !r.GetSeen() && ws.held.fenceNeverSeenLocked()
 	s.mu.Unlock()
-	if !r.GetSeen() {
-		h.fenceNeverSeen()
+	if condemned {
+		ws.transport.sever()
 	}
 	if told != nil {
 		close(told)
