@@ -20,10 +20,10 @@ func newConfig(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Look at configuration files, and have them read again",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return usagef("config needs a subcommand: check, migrate")
+			return usagef("config needs a subcommand: check, migrate, reload")
 		},
 	}
-	c.AddCommand(newConfigCheck(stdout, stderr), newConfigMigrate(stdout, stderr))
+	c.AddCommand(newConfigCheck(stdout, stderr), newConfigMigrate(stdout, stderr), newConfigReload(stdout))
 	return c
 }
 

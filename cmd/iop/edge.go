@@ -22,7 +22,8 @@ func newEdge(logs *logFlags, stderr io.Writer) *cobra.Command {
 		Long: `Run an Edge: the OpenAI-compatible API, admission and the node link.
 
 A changed file is read again by itself, and at SIGHUP or "iop config reload": a
-good one takes effect at once, a bad one changes nothing. SIGINT and SIGTERM stop it in order; a second one stops it at once.`,
+good one takes effect at once, a bad one changes nothing. SIGINT and SIGTERM stop
+it in order; a second one stops it at once.`,
 		Args: cobra.NoArgs,
 		RunE: operation(func(c *cobra.Command, _ []string) error {
 			if file == "" {

@@ -64,7 +64,8 @@ Start with "iop up": an Edge and a Node on this machine, with what serves here.`
 	root.AddCommand(
 		newUp(&logs, stdout, stderr),
 		newEdge(&logs, stderr),
-		newNode(&logs, stderr),
+		newNode(&logs, stdout, stderr),
+		newProvider(stdout, stderr),
 		newConfig(stdout, stderr),
 		newVersion(stdout),
 	)

@@ -55,7 +55,7 @@ func TestCLI_WrongUsageIsExitCode2AndSaysWhatIsWrong(t *testing.T) {
 		"edge -c":                               `iop: flag needs an argument: 'c' in -c`,
 		"node":                                  `iop: node needs its configuration: -c node.yaml`,
 		"node --nope":                           `iop: unknown flag: --nope`,
-		"config":                                `iop: config needs a subcommand: check, migrate`,
+		"config":                                `iop: config needs a subcommand: check, migrate, reload`,
 		"config bogus":                          `iop: unknown command "bogus" for "iop config"`,
 		"config check":                          `iop: config check needs a file: -c FILE`,
 		"version -o xml":                        `iop: invalid argument "xml" for "-o, --output" flag: text or json`,

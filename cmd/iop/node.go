@@ -10,7 +10,7 @@ import (
 	nodeconfig "github.com/iop-dev/iop/node/config"
 )
 
-func newNode(logs *logFlags, stderr io.Writer) *cobra.Command {
+func newNode(logs *logFlags, stdout, stderr io.Writer) *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "node -c node.yaml",
@@ -40,5 +40,6 @@ Edge has failed. 4: the Edge refused the token, or the configuration is bad.`,
 		}),
 	}
 	registerFile(c, &file, "node.yaml")
+	c.AddCommand(newNodeOverrides(stdout, stderr)...)
 	return c
 }
