@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -14,6 +15,14 @@ const maxSecretBytes = 64 << 10
 // Secret is where a secret is: a file, else an environment variable. The secret
 // itself is never kept.
 type Secret struct{ File, Env string }
+
+// IsVariable reports whether text can be the name of an environment variable
+// rather than the secret itself by mistake; what cannot is not to be repeated.
+func IsVariable(text string) bool {
+	return len(text) < 64 && variable.MatchString(text) // 64: a token in hexadecimal
+}
+
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // UnsetError says that the environment variable of a secret is not set.
 type UnsetError struct{ Env string }

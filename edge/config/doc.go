@@ -9,6 +9,7 @@
 //	file ──configs──► message ──rules──► defaults ──► Snapshot ──► admission, auth, …
 //
 // Rules see what the file says; everything behind them sees a message in which
-// every default is filled in. The package opens no port and no other file, and
+// every default is filled in. The package opens no port, and no other file than
+// the secrets that this one points to and, in CheckFiles, its certificate. It
 // knows nothing of what runs: leases, waiters and connections are the broker's.
 package config

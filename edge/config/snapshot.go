@@ -1,8 +1,10 @@
 package config
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 
 	"github.com/iop-dev/iop/configs"
 	"github.com/iop-dev/iop/edge/admission"
@@ -26,7 +28,8 @@ type Snapshot struct {
 	// Warnings are what works but is probably not meant, or will go away; each
 	// with its place in the file.
 	Warnings []string
-	// Revision names the text of the file: 12 hexadecimal digits of its SHA-256.
+	// Revision names the text of the file, and the secrets that it points to: 12
+	// hexadecimal digits of their SHA-256.
 	Revision string
 
 	doc     *configs.Document
@@ -53,8 +56,9 @@ func Load(path string) (*Snapshot, error) {
 	return Parse(path, text)
 }
 
-// Parse judges the text of a file; path is its name in problems. An error is
-// always [configs.Problems]: all that is wrong, at once.
+// Parse judges the text of a file; path is its name in problems. Of other files
+// it reads only the secrets that this one points to. An error is always
+// [configs.Problems]: all that is wrong, at once.
 func Parse(path string, text []byte) (*Snapshot, error) {
 	cfg := &configv1.EdgeConfig{}
 	doc, problems := configs.Decode(path, text, cfg)
@@ -67,7 +71,7 @@ func Parse(path string, text []byte) (*Snapshot, error) {
 		return nil, err
 	}
 	r.fillDefaults()
-	sum := sha256.Sum256(text)
+	sum := sha256.Sum256(append(bytes.Clone(text), strings.Join(r.referred, "")...))
 	return &Snapshot{
 		Config:      cfg,
 		Admission:   admissionOf(cfg),

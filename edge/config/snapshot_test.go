@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -194,6 +195,9 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("nodes: [{id: a, providers: [{}]}]\nmodels: [{providers: [{node: a}]}]\nopenai: {model_routes: [{}]}"))
 	f.Add([]byte("edge: {listen: ':', tls: {}, admin_tokens: [{}], heartbeat: {}}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		if bytes.Contains(text, []byte("_file")) {
+			t.Skip() // no files of this machine
+		}
 		s, err := config.Parse("f", text)
 		if (s == nil) == (err == nil) {
 			t.Fatalf("snapshot %v and error %v", s, err)

@@ -1,10 +1,6 @@
 package nodeconfig
 
-import (
-	"strings"
-
-	"github.com/iop-dev/iop/configs"
-)
+import "github.com/iop-dev/iop/configs"
 
 // source judges that exactly one of the two is given.
 func (r *reader) source(path, what, file, env string) configs.Secret {
@@ -15,7 +11,7 @@ func (r *reader) source(path, what, file, env string) configs.Secret {
 		r.problem(path, "missing; give %s_file or %s_env, which says where the %s is", what, what, what)
 	case file != "" && env != "":
 		r.problem(path+"."+what+"_env", "%s_file and %s_env are both given; keep one", what, what)
-	case strings.ContainsAny(env, "= \t"):
+	case env != "" && !configs.IsVariable(env):
 		// Not repeated: it looks like a secret in the place of its name.
 		r.problem(path+"."+what+"_env", "found %d characters; expected the name of an environment variable", len(env))
 	}

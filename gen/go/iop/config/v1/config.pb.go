@@ -326,13 +326,18 @@ func (x *Tls) GetKeyFile() string {
 	return ""
 }
 
-// Token is one named credential, of which only the hash is kept.
+// Token is one named credential, of which only the hash is kept. Exactly one of
+// sha256, token_file and token_env is given.
 type Token struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For people and logs.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// SHA-256 of the token, 64 hexadecimal digits.
-	Sha256        string `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Sha256 string `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// File with the token itself, read with the configuration and at each refresh.
+	TokenFile string `protobuf:"bytes,3,opt,name=token_file,json=tokenFile,proto3" json:"token_file,omitempty"`
+	// Environment variable with the token itself.
+	TokenEnv      string `protobuf:"bytes,4,opt,name=token_env,json=tokenEnv,proto3" json:"token_env,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -377,6 +382,20 @@ func (x *Token) GetName() string {
 func (x *Token) GetSha256() string {
 	if x != nil {
 		return x.Sha256
+	}
+	return ""
+}
+
+func (x *Token) GetTokenFile() string {
+	if x != nil {
+		return x.TokenFile
+	}
+	return ""
+}
+
+func (x *Token) GetTokenEnv() string {
+	if x != nil {
+		return x.TokenEnv
 	}
 	return ""
 }
@@ -683,7 +702,8 @@ func (x *Cors) GetAllowedOrigins() []string {
 	return nil
 }
 
-// ApiKey is one named API key, of which only the hash is kept.
+// ApiKey is one named API key, of which only the hash is kept. Exactly one of
+// sha256, key_file and key_env is given.
 type ApiKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For people and logs.
@@ -694,6 +714,10 @@ type ApiKey struct {
 	Models []string `protobuf:"bytes,3,rep,name=models,proto3" json:"models,omitempty"`
 	// Most requests at once, waiting ones included; 0 = no limit.
 	MaxConcurrent uint32 `protobuf:"varint,4,opt,name=max_concurrent,json=maxConcurrent,proto3" json:"max_concurrent,omitempty"`
+	// File with the key itself, read with the configuration and at each refresh.
+	KeyFile string `protobuf:"bytes,5,opt,name=key_file,json=keyFile,proto3" json:"key_file,omitempty"`
+	// Environment variable with the key itself.
+	KeyEnv        string `protobuf:"bytes,6,opt,name=key_env,json=keyEnv,proto3" json:"key_env,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -754,6 +778,20 @@ func (x *ApiKey) GetMaxConcurrent() uint32 {
 		return x.MaxConcurrent
 	}
 	return 0
+}
+
+func (x *ApiKey) GetKeyFile() string {
+	if x != nil {
+		return x.KeyFile
+	}
+	return ""
+}
+
+func (x *ApiKey) GetKeyEnv() string {
+	if x != nil {
+		return x.KeyEnv
+	}
+	return ""
 }
 
 // ModelRoute is a direct alias of one adapter and target.
@@ -966,7 +1004,8 @@ func (x *Candidate) GetTarget() string {
 	return ""
 }
 
-// Node is a machine that may register.
+// Node is a machine that may register. Exactly one of token_sha256, token_file
+// and token_env is given.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique.
@@ -974,7 +1013,11 @@ type Node struct {
 	// SHA-256 of the node's token, 64 hexadecimal digits.
 	TokenSha256 string `protobuf:"bytes,2,opt,name=token_sha256,json=tokenSha256,proto3" json:"token_sha256,omitempty"`
 	// Its inference servers.
-	Providers     []*Provider `protobuf:"bytes,3,rep,name=providers,proto3" json:"providers,omitempty"`
+	Providers []*Provider `protobuf:"bytes,3,rep,name=providers,proto3" json:"providers,omitempty"`
+	// File with the token itself, read with the configuration and at each refresh.
+	TokenFile string `protobuf:"bytes,4,opt,name=token_file,json=tokenFile,proto3" json:"token_file,omitempty"`
+	// Environment variable with the token itself.
+	TokenEnv      string `protobuf:"bytes,5,opt,name=token_env,json=tokenEnv,proto3" json:"token_env,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1028,6 +1071,20 @@ func (x *Node) GetProviders() []*Provider {
 		return x.Providers
 	}
 	return nil
+}
+
+func (x *Node) GetTokenFile() string {
+	if x != nil {
+		return x.TokenFile
+	}
+	return ""
+}
+
+func (x *Node) GetTokenEnv() string {
+	if x != nil {
+		return x.TokenEnv
+	}
+	return ""
 }
 
 // Provider is an inference server on a node.
@@ -1640,11 +1697,14 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\x0e_stop_grace_ms\"O\n" +
 	"\x03Tls\x12$\n" +
 	"\tcert_file\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\bcertFile\x12\"\n" +
-	"\bkey_file\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\akeyFile\"Y\n" +
+	"\bkey_file\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\akeyFile\"\x98\x01\n" +
 	"\x05Token\x12\x1e\n" +
 	"\x04name\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04name\x120\n" +
-	"\x06sha256\x18\x02 \x01(\tB\x18\xbaH\x15r\x132\x11^[0-9a-fA-F]{64}$R\x06sha256\"/\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04name\x123\n" +
+	"\x06sha256\x18\x02 \x01(\tB\x1b\xbaH\x18r\x162\x14^([0-9a-fA-F]{64})?$R\x06sha256\x12\x1d\n" +
+	"\n" +
+	"token_file\x18\x03 \x01(\tR\ttokenFile\x12\x1b\n" +
+	"\ttoken_env\x18\x04 \x01(\tR\btokenEnv\"/\n" +
 	"\x04Auth\x12'\n" +
 	"\x04mode\x18\x01 \x01(\tB\x13\xbaH\x10r\x0eR\x00R\x04keysR\x04noneR\x04mode\"\x8f\x01\n" +
 	"\tHeartbeat\x121\n" +
@@ -1672,13 +1732,15 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\fmodel_routes\x18\x06 \x03(\v2\x19.iop.config.v1.ModelRouteR\vmodelRoutesB\x12\n" +
 	"\x10_idle_timeout_ms\"=\n" +
 	"\x04Cors\x125\n" +
-	"\x0fallowed_origins\x18\x01 \x03(\tB\f\xbaH\t\x92\x01\x06\"\x04r\x02\x10\x01R\x0eallowedOrigins\"\x99\x01\n" +
+	"\x0fallowed_origins\x18\x01 \x03(\tB\f\xbaH\t\x92\x01\x06\"\x04r\x02\x10\x01R\x0eallowedOrigins\"\xd0\x01\n" +
 	"\x06ApiKey\x12\x1e\n" +
 	"\x04name\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04name\x120\n" +
-	"\x06sha256\x18\x02 \x01(\tB\x18\xbaH\x15r\x132\x11^[0-9a-fA-F]{64}$R\x06sha256\x12\x16\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04name\x123\n" +
+	"\x06sha256\x18\x02 \x01(\tB\x1b\xbaH\x18r\x162\x14^([0-9a-fA-F]{64})?$R\x06sha256\x12\x16\n" +
 	"\x06models\x18\x03 \x03(\tR\x06models\x12%\n" +
-	"\x0emax_concurrent\x18\x04 \x01(\rR\rmaxConcurrent\"\xba\x01\n" +
+	"\x0emax_concurrent\x18\x04 \x01(\rR\rmaxConcurrent\x12\x19\n" +
+	"\bkey_file\x18\x05 \x01(\tR\akeyFile\x12\x17\n" +
+	"\akey_env\x18\x06 \x01(\tR\x06keyEnv\"\xba\x01\n" +
 	"\n" +
 	"ModelRoute\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12!\n" +
@@ -1694,11 +1756,14 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\tCandidate\x12\x1b\n" +
 	"\x04node\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x04node\x12#\n" +
 	"\bprovider\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\bprovider\x12\x16\n" +
-	"\x06target\x18\x03 \x01(\tR\x06target\"\xb2\x01\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\"\xf1\x01\n" +
 	"\x04Node\x126\n" +
-	"\x02id\x18\x01 \x01(\tB&\xbaH#r!\x18\x80\x012\x1c^[A-Za-z0-9][A-Za-z0-9._-]*$R\x02id\x12;\n" +
-	"\ftoken_sha256\x18\x02 \x01(\tB\x18\xbaH\x15r\x132\x11^[0-9a-fA-F]{64}$R\vtokenSha256\x125\n" +
-	"\tproviders\x18\x03 \x03(\v2\x17.iop.config.v1.ProviderR\tproviders\"\xe3\x06\n" +
+	"\x02id\x18\x01 \x01(\tB&\xbaH#r!\x18\x80\x012\x1c^[A-Za-z0-9][A-Za-z0-9._-]*$R\x02id\x12>\n" +
+	"\ftoken_sha256\x18\x02 \x01(\tB\x1b\xbaH\x18r\x162\x14^([0-9a-fA-F]{64})?$R\vtokenSha256\x125\n" +
+	"\tproviders\x18\x03 \x03(\v2\x17.iop.config.v1.ProviderR\tproviders\x12\x1d\n" +
+	"\n" +
+	"token_file\x18\x04 \x01(\tR\ttokenFile\x12\x1b\n" +
+	"\ttoken_env\x18\x05 \x01(\tR\btokenEnv\"\xe3\x06\n" +
 	"\bProvider\x126\n" +
 	"\x02id\x18\x01 \x01(\tB&\xbaH#r!\x18\x80\x012\x1c^[A-Za-z0-9][A-Za-z0-9._-]*$R\x02id\x12]\n" +
 	"\x04type\x18\x02 \x01(\tBI\xbaHFrDR\x06openaiR\x04vllmR\bllamacppR\x06ollamaR\blemonadeR\blmstudioR\x03mlxR\tsimulatorR\x04type\x12#\n" +
