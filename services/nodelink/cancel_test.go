@@ -39,9 +39,8 @@ func TestS02_ACancelThatIsNeverConfirmedIsBounded(t *testing.T) {
 			received := make(chan error, 1)
 			go func() { var f dispatch.Frame; received <- h.Receive(&f) }()
 			live := func(d time.Duration) { // as a node whose session is well
-				for step := beat; d > 0; d -= step {
-					step = min(d, beat)
-					e.clock.Advance(step)
+				for ; d > 0; d -= min(d, beat) {
+					e.clock.Advance(min(d, beat))
 					p.send(heartbeat)
 					e.heard(p)
 				}

@@ -38,7 +38,7 @@ func (r *repeats) warn(key, msg string, attrs ...any) {
 	if last != nil && now.Sub(last.at) < repeatInterval {
 		last.more++
 		r.mu.Unlock()
-		r.log.Debug(msg, attrs...)
+		r.log.Debug(msg, attrs...) //nolint:sloglint // the callers' are constants
 		return
 	}
 	if last == nil {
@@ -54,5 +54,5 @@ func (r *repeats) warn(key, msg string, attrs ...any) {
 	if more > 0 {
 		attrs = append(attrs, "repeated", more)
 	}
-	r.log.Warn(msg, attrs...)
+	r.log.Warn(msg, attrs...) //nolint:sloglint // the callers' are constants
 }
