@@ -111,10 +111,7 @@ func TestCLI_OverridesOfProvidersAndNodes(t *testing.T) {
 	for _, line := range []string{"provider enable gx10/vllm", "node drain gx10", "node disable gx10"} {
 		code, stdout, stderr = iop(t, strings.Fields(line)...)
 		require.Equal(t, exitDone, code, stderr)
-		require.Contains(t, stdout, "ed since ", strings.Replace(line, "drain", "", 1))
-		if !strings.Contains(stdout, "disabled") {
-			require.Regexp(t, "enabled|draining", stdout)
-		}
+		require.Regexp(t, "(enabled|disabled|draining) since ", stdout)
 	}
 	for _, line := range []string{"provider reset gx10/vllm", "node reset gx10"} {
 		code, stdout, _ = iop(t, strings.Fields(line)...)
