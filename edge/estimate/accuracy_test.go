@@ -3,14 +3,18 @@ package estimate_test
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/estimate"
 	"github.com/iop-dev/iop/edge/estimate/corpus"
 )
@@ -31,6 +35,7 @@ func quantile(sorted []float64, q float64) float64 { return sorted[int(q*float64
 
 // judged is a request whose tokens are known.
 type judged struct {
+	text  string
 	body  []byte
 	truth int
 }
@@ -43,7 +48,7 @@ func judge(t *testing.T, counter corpus.Counter, kind corpus.Kind, n int, seed u
 	for _, text := range kind.Samples(n, seed) {
 		truth, err := counter.Tokens(text)
 		require.NoError(t, err)
-		list = append(list, judged{chat(text), truth})
+		list = append(list, judged{text, chat(text), truth})
 	}
 	return list
 }
@@ -86,7 +91,8 @@ func TestL04_EstimateErrsUpwardsAndNotByMuch(t *testing.T) {
 				calibration.Observe("target", estimate.Of(j.body), j.truth)
 			}
 			var plain, calibrated []float64
-			for _, j := range judge(t, counter, kind, *samples, 2) {
+			judged := judge(t, counter, kind, *samples, 2)
+			for _, j := range judged {
 				e := estimate.Of(j.body)
 				plain = append(plain, j.ratio(e.Tokens()))
 				calibrated = append(calibrated, j.ratio(calibration.Tokens([]string{"target"}, e)))
@@ -99,6 +105,52 @@ func TestL04_EstimateErrsUpwardsAndNotByMuch(t *testing.T) {
 			assert.LessOrEqual(t, quantile(plain, 0.95), limit)
 			assert.GreaterOrEqual(t, quantile(calibrated, 0.01), 1.0)
 			assert.LessOrEqual(t, quantile(calibrated, 0.95), 1.25)
+
+			plainly, taught := confusionOf(judged, estimate.NewCalibration()), confusionOf(judged, calibration)
+			t.Logf("around the threshold, of %d: %v; calibrated %v", aroundThreshold, plainly, taught)
+			assert.Zero(t, plainly.longAsNormal+taught.longAsNormal)
 		})
 	}
+}
+
+const (
+	// aroundThreshold is how many requests of a kind are classed.
+	aroundThreshold = 200
+	// threshold is that of the confusion tables: a low one, as long texts take the tokenizers long.
+	threshold = 20000
+)
+
+// confusion counts requests of a half to one and a half times the threshold by what they are and what they are classed as.
+type confusion struct{ normal, normalAsLong, long, longAsNormal int }
+
+func (c confusion) String() string {
+	return fmt.Sprintf("normal %d, taken for long %d; long %d, taken for normal %d", c.normal, c.normalAsLong, c.long, c.longAsNormal)
+}
+
+// confusionOf classes requests that are made of some of the texts.
+func confusionOf(texts []judged, calibration *estimate.Calibration) (c confusion) {
+	r := rand.New(rand.NewPCG(7, 7))
+	for i := range aroundThreshold {
+		var content strings.Builder
+		truth := 0
+		for truth < threshold/2+threshold*i/aroundThreshold {
+			j := texts[r.IntN(len(texts))]
+			content.WriteString(j.text)
+			truth += j.truth
+		}
+		class := calibration.Input(chat(content.String()), []string{"target"}, threshold).Class()
+		switch isLong := truth >= threshold; {
+		case isLong:
+			c.long++
+			if class != admission.Long {
+				c.longAsNormal++
+			}
+		default:
+			c.normal++
+			if class == admission.Long {
+				c.normalAsLong++
+			}
+		}
+	}
+	return c
 }

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// firstBuffer is the most that is allocated on a client's word alone.
-	firstBuffer = 1 << 20
+	// firstBuffer is the most that is allocated on a client's word alone; growth is how many times of what a client has sent are
+	// allocated on its word afterwards.
+	firstBuffer, growth = 1 << 20, 8
 	// bodyProgress is what a client has to send in each BodyTimeout, in bytes.
 	bodyProgress = 4 << 10
 )
@@ -50,9 +51,7 @@ func readBody(w http.ResponseWriter, r *http.Request, s *active) ([]byte, error)
 	body := make([]byte, 0, size)
 	for {
 		if len(body) == cap(body) {
-			grown := make([]byte, len(body), min(int64(cap(body))*2, s.BodyLimit+1))
-			copy(grown, body)
-			body = grown
+			body = grow(body, r.ContentLength, s.BodyLimit)
 		}
 		n, err := r.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -75,6 +74,18 @@ func readBody(w http.ResponseWriter, r *http.Request, s *active) ([]byte, error)
 			return nil, errClientGone
 		}
 	}
+}
+
+// grow makes room for the rest of a body: in few steps towards an announced length, so that little is copied and little left behind.
+func grow(body []byte, announced, limit int64) []byte {
+	have := int64(len(body))
+	size := have * 2
+	if announced >= have {
+		size = min(announced+1, have*growth)
+	}
+	grown := make([]byte, have, min(size, limit+1))
+	copy(grown, body)
+	return grown
 }
 
 // progress ends the read of a body that stalls.

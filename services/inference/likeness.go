@@ -1,14 +1,16 @@
 package inference
 
 import (
+	"encoding/base64"
 	"encoding/json"
 
+	"github.com/iop-dev/iop/edge/estimate"
 	inferencev1 "github.com/iop-dev/iop/gen/go/iop/inference/v1"
 )
 
 // chatLikeness is the run's input as a chat completion, for the estimate: a run
 // is of the class that the same conversation has on /v1. Pictures are there by
-// their kind alone, as the estimate looks at no more.
+// the heads of their files, as the estimate looks at no more.
 func chatLikeness(req *inferencev1.RunRequest) ([]byte, error) {
 	type (
 		url struct {
@@ -46,7 +48,7 @@ func chatLikeness(req *inferencev1.RunRequest) ([]byte, error) {
 		like := message{Role: m.GetRole().String(), ToolCallID: m.GetToolCallId()}
 		for _, p := range m.GetParts() {
 			if image := p.GetImage(); image != nil {
-				like.Content = append(like.Content, part{Type: "image_url", ImageURL: &url{"data:" + image.GetMediaType() + ";base64,"}})
+				like.Content = append(like.Content, part{Type: "image_url", ImageURL: &url{pictureURL(image)}})
 				continue
 			}
 			like.Content = append(like.Content, part{Type: "text", Text: p.GetText()})
@@ -64,4 +66,10 @@ func chatLikeness(req *inferencev1.RunRequest) ([]byte, error) {
 		chat.ResponseFormat = json.RawMessage(schema.GetSchemaJson())
 	}
 	return json.Marshal(&chat)
+}
+
+// pictureURL is a data URL of a picture's head.
+func pictureURL(p *inferencev1.Image) string {
+	data := p.GetData()
+	return "data:" + p.GetMediaType() + ";base64," + base64.StdEncoding.EncodeToString(data[:min(len(data), estimate.ImageHeader)])
 }

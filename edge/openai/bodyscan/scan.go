@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"strings"
 	"unicode/utf8"
 )
@@ -361,7 +362,7 @@ func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 func isHex(c byte) bool { return isDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'f' }
 
-// special returns the index of the first quote, backslash or control byte in b[i:], or len(b). It looks at eight bytes at a time.
+// special returns the index of the first quote, backslash or control byte in b[i:], or len(b). It looks at sixteen bytes at a time.
 func special(b []byte, i int) int {
 	const (
 		ones  = 0x0101010101010101
@@ -370,11 +371,18 @@ func special(b []byte, i int) int {
 		slash = ones * '\\'
 		space = ones * ' '
 	)
-	for ; i+8 <= len(b); i += 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
+	// Of several marks in a word the lowest is right; borrows can only make wrong ones above it.
+	marks := func(w uint64) uint64 {
 		q, s := w^quote, w^slash
-		if ((q-ones)&^q|(s-ones)&^s|(w-space)&^w)&highs != 0 {
-			break // in these eight bytes; borrows can mark a later byte wrongly, so look at each
+		return ((q-ones)&^q | (s-ones)&^s | (w-space)&^w) & highs
+	}
+	for ; i+16 <= len(b); i += 16 {
+		low, high := marks(binary.LittleEndian.Uint64(b[i:])), marks(binary.LittleEndian.Uint64(b[i+8:]))
+		switch {
+		case low != 0:
+			return i + bits.TrailingZeros64(low)/8
+		case high != 0:
+			return i + 8 + bits.TrailingZeros64(high)/8
 		}
 	}
 	for ; i < len(b); i++ {
