@@ -99,5 +99,9 @@ func (s *session) explain(err error) error {
 			return &NotHTTP2Error{URL: s.cfg.EdgeURL, Err: err}
 		}
 	}
+	if strings.Contains(text, "HTTP status ") { // not Connect's answer: none of ours
+		return fmt.Errorf("register with %s: %w: no edge takes nodes there: is this the edge's node listener (edge.node_listen), "+
+			"and does a proxy between, if there is one, pass everything on to it?", s.cfg.EdgeURL, err)
+	}
 	return fmt.Errorf("register with %s: %w", s.cfg.EdgeURL, err)
 }

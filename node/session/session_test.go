@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -384,6 +385,24 @@ func TestCase_K01_AnHTTP1EdgeURLIsExplained(t *testing.T) {
 			var not *NotHTTP2Error
 			require.ErrorAs(t, err, &not, "%v", err)
 			require.Contains(t, err.Error(), url)
+		})
+	}
+}
+
+// Such as the Edge's API listener when edge.node_listen is another, or a proxy.
+func TestCase_K01_AnEdgeURLThatServesNoNodesIsExplained(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusFound, http.StatusForbidden, http.StatusBadGateway} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+			server.Config.Protocols = new(http.Protocols)
+			server.Config.Protocols.SetUnencryptedHTTP2(true)
+			server.Start()
+			defer server.Close()
+			r := &running{providers: &testProviders{}}
+			err := Run(context.Background(), r.config(&puppetEdge{t: t, url: server.URL, clock: clockwork.NewFakeClock()}, nil))
+			require.ErrorContains(t, err, strconv.Itoa(status))
+			require.ErrorContains(t, err, server.URL)
+			require.ErrorContains(t, err, "edge.node_listen")
 		})
 	}
 }
