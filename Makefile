@@ -86,19 +86,20 @@ $(STAMP_GOLANGCI):
 # --- generated code ----------------------------------------------------------
 
 .PHONY: generate
-generate: tools ## generate gen/go and gen/ts from proto
+generate: tools ## generate gen/go, gen/ts and the schemas of configs/schema from proto
 	$(BUF) generate
+	$(BUF) build proto -o -#format=binpb | go run ./configs/schema/write
 
 # The tree keeps what was generated: a failure is mended by committing it.
 .PHONY: checkgenerate
-checkgenerate: tools ## regenerate and fail if gen was not what proto generates
+checkgenerate: tools ## regenerate and fail if gen or configs/schema was not what proto generates
 	@set -e; before=$$(mktemp -d); trap 'rm -rf "$$before"' EXIT; \
-	cp -R gen/. "$$before"; \
+	cp -R gen configs/schema "$$before"; \
 	$(MAKE) --no-print-directory generate; \
-	if ! diff -ru "$$before" gen; then \
-		echo "gen was not what proto generates; it is now: look at the difference above and commit gen" >&2; exit 1; \
+	if ! { diff -ru "$$before/gen" gen && diff -ru "$$before/schema" configs/schema; }; then \
+		echo "gen or configs/schema was not what proto generates; it is now: look at the difference above and commit it" >&2; exit 1; \
 	fi; \
-	echo "gen is what proto generates"
+	echo "gen and configs/schema are what proto generates"
 
 .PHONY: baseline
 baseline: tools ## make the protos as they are the baseline of the breaking check (a reviewed change)
