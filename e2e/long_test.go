@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -67,13 +70,91 @@ func TestL06_LongFullGroupStillTakesNormalRequests(t *testing.T) {
 	r.quiet()
 }
 
+// L05: normal requests pass a queue head that waits for a long slot, and L08: meanwhile status says why it waits, and afterwards the log.
+func TestL05_L08_NormalRequestsPassAHeadThatWaitsForALongSlot(t *testing.T) {
+	g := newGate(t)
+	s := newStub(t, func(w http.ResponseWriter, r *http.Request, body []byte) {
+		if !strings.Contains(string(body), `"held"`) || g.wait(r) {
+			complete(w, "x", "done")
+		}
+	})
+	r := start(t, longSite(s.URL, s.URL+"/v1"), "a", "b")
+	var held []<-chan answer
+	for range 2 {
+		held = append(held, r.background(t.Context(), longBody("m", "held")))
+	}
+	r.running(2)
+	head := r.background(t.Context(), longBody("m", "head"))
+	r.waiting(1)
+	second := r.background(t.Context(), longBody("m", "behind"))
+	r.waiting(2)
+
+	heads := r.snapshot().GetQueueHeads()
+	require.Len(t, heads, 1)
+	require.Equal(t, "long_full", heads[0].GetReason())
+	require.Equal(t, "long", heads[0].GetContextClass())
+	require.EqualValues(t, 1, heads[0].GetBehind())
+	require.GreaterOrEqual(t, heads[0].GetEstimatedInputTokens(), uint64(r.snapshot().GetLongContextThresholdTokens()))
+	for range 8 {
+		require.Equal(t, http.StatusOK, r.ask(t.Context(), chatBody("m", false, "")).status)
+	}
+	r.waiting(2)
+	g.release()
+	for _, d := range append(held, head, second) {
+		require.Equal(t, http.StatusOK, (<-d).status)
+	}
+	r.quiet()
+
+	var decided map[string]any
+	require.Eventually(t, func() bool {
+		for line := range strings.SplitSeq(r.edge.log(), "\n") {
+			var entry map[string]any
+			if json.Unmarshal([]byte(line), &entry) == nil && entry["enqueue_seq"] == float64(heads[0].GetEnqueueSeq()) {
+				decided = entry
+				return true
+			}
+		}
+		return false
+	}, 20*time.Second, 10*time.Millisecond)
+	require.Equal(t, "long", decided["context_class"])
+	require.Equal(t, "long_full", decided["wait_reason"])
+	require.EqualValues(t, heads[0].GetEstimatedInputTokens(), decided["estimated_input_tokens"])
+	require.EqualValues(t, 1, decided["long_context_capacity"])
+	require.EqualValues(t, 0, decided["long_in_flight"], "a long slot was free when it went")
+	require.Contains(t, decided["candidates"], "/p=free(")
+}
+
+// L04: what providers count for prompts tightens the estimate of the next ones of that kind, and status shows it.
+func TestL04_ProvidersCountsTightenTheEstimate(t *testing.T) {
+	s := newStub(t, func(w http.ResponseWriter, r *http.Request, body []byte) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"model":"x","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d}}`, len(body)/5)
+	})
+	r := start(t, longSite(s.URL, s.URL+"/v1"), "a", "b")
+	for range 20 {
+		require.Equal(t, http.StatusOK, r.ask(t.Context(), fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, strings.Repeat("Explain how the gate keeps two long prompts apart. ", 50))).status)
+	}
+	scales := r.snapshot().GetEstimateScales()
+	require.NotEmpty(t, scales)
+	require.Equal(t, "x", scales[0].GetTarget())
+	require.EqualValues(t, 20, scales[0].GetAnswers())
+	require.Greater(t, scales[0].GetFactor(), 0.3)
+	require.Less(t, scales[0].GetFactor(), 1.0)
+}
+
 // L09: the smoke of the long-context milestone. Ten normal requests at once, then
 // long and normal ones mixed, then more long ones than there are slots; afterwards
 // every counter is 0.
 func TestL09_Smoke(t *testing.T) {
-	g := newGate(t)
+	var held atomic.Pointer[gate] // keeps what says "held"
+	hold := func() (release func()) {
+		g := newGate(t)
+		held.Store(g)
+		return g.release
+	}
+	release := hold()
 	s := newStub(t, func(w http.ResponseWriter, r *http.Request, body []byte) {
-		if !strings.Contains(string(body), `"held"`) || g.wait(r) {
+		if !strings.Contains(string(body), `"held"`) || held.Load().wait(r) {
 			complete(w, "x", "done")
 		}
 	})
@@ -91,7 +172,7 @@ func TestL09_Smoke(t *testing.T) {
 		done = append(done, r.background(t.Context(), chatBody("m", false, `,"user":"held"`)))
 	}
 	r.running(10)
-	g.release()
+	release()
 	finish(done)
 	r.quiet()
 
@@ -102,6 +183,20 @@ func TestL09_Smoke(t *testing.T) {
 			done = append(done, r.background(t.Context(), chatBody("m", i%2 == 0, "")))
 		}
 	}
+	finish(done)
+	r.quiet()
+
+	release = hold() // every long slot is taken, and more want one
+	done = nil
+	for range 5 {
+		done = append(done, r.background(t.Context(), longBody("m", "held")))
+	}
+	r.running(2)
+	r.waiting(3)
+	for range 4 {
+		require.Equal(t, http.StatusOK, r.ask(t.Context(), chatBody("m", false, "")).status)
+	}
+	release()
 	finish(done)
 	r.quiet()
 	for _, n := range r.snapshot().GetNodes() {
