@@ -43,6 +43,12 @@ var Rules = []Rule{
 		Reason:    "an estimate ends in a context class, and needs nothing else of ours",
 	},
 	{
+		From:      []string{"edge/state"},
+		Ban:       ownFolders,
+		BanExcept: []string{"edge/admission"},
+		Reason:    "what an operator has said is kept as the core's own terms have it; who may say it, and over which wire, is no part of it",
+	},
+	{
 		From:      []string{"edge/config"},
 		Ban:       ownFolders,
 		BanExcept: []string{"edge/admission", "edge/auth", "gen/go/iop/config/v1", "configs"},
