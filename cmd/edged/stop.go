@@ -25,6 +25,9 @@ type hasty struct{ limit time.Duration }
 
 func (h *hasty) Error() string { return fmt.Sprintf("told to stop within %s", h.limit) }
 
+// StopLimit is what a Node's stop asks of its cause.
+func (h *hasty) StopLimit() time.Duration { return h.limit }
+
 // StopWithin is a cause for the end of Run's context: whoever ends it knows that
 // the process will be gone after limit, as with a Windows that shuts down.
 func StopWithin(limit time.Duration) error { return &hasty{limit} }

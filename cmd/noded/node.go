@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -19,9 +20,13 @@ import (
 	"github.com/iop-dev/iop/node/wake"
 )
 
-// closeLimit bounds the wait for providers to let go after the last session; what
-// is left is cut.
-const closeLimit = 5 * time.Second
+const (
+	// closeLimit bounds the wait for providers to let go after the last session;
+	// what is left is cut.
+	closeLimit = 5 * time.Second
+	// hastyMargin is what ending the requests takes of a hasty stop.
+	hastyMargin = 2 * time.Second
+)
 
 // Options say what a Node is made of. Config and Logger are required.
 type Options struct {
@@ -151,7 +156,7 @@ func (n *Node) attempt(ctx context.Context, ready func()) error {
 		Providers:       n.providers,
 		Clock:           n.Clock,
 		Logger:          n.Logger,
-		Grace:           n.Config.StopGrace,
+		Grace:           func() time.Duration { return graceOf(ctx, n.Config.StopGrace) },
 		Probe:           n.probe,
 		OnReady: func() {
 			ready()
@@ -160,6 +165,21 @@ func (n *Node) attempt(ctx context.Context, ready func()) error {
 			}
 		},
 	})
+}
+
+// hasty is implemented by the cause of a stop after which the process will soon be
+// gone, as with a Windows that shuts down.
+type hasty interface{ StopLimit() time.Duration }
+
+// graceOf is how long running requests may go on once ctx has ended: as
+// configured, or what a hasty stop leaves of it. Requests that the node ends
+// itself are told of; those of a process that is killed are lost.
+func graceOf(ctx context.Context, configured time.Duration) time.Duration {
+	var h hasty
+	if errors.As(context.Cause(ctx), &h) {
+		return max(0, min(configured, h.StopLimit()-hastyMargin))
+	}
+	return configured
 }
 
 func (n *Node) token() (string, error) {

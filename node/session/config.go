@@ -48,8 +48,9 @@ type Config struct {
 	// OnReady is called once, when the registration is accepted and the session
 	// is served; nil = nobody asks.
 	OnReady func()
-	// Grace is how long running work may go on after ctx has ended.
-	Grace time.Duration
+	// Grace is asked, when ctx has ended, how long running work may go on. Nil =
+	// not at all.
+	Grace func() time.Duration
 	// Probe asks, at each receive, whether the Edge is still there: a session that
 	// hears nothing from it soon ends with ErrNoSign. Nil = the heartbeat timeout
 	// has to do.

@@ -196,14 +196,18 @@ func (s *session) closeWithLife(conn closable) (closeEarly func()) {
 // ends.
 func (s *session) drain() {
 	s.pool.drain()
-	if s.cfg.Grace <= 0 {
+	var limit time.Duration
+	if s.cfg.Grace != nil {
+		limit = s.cfg.Grace()
+	}
+	if limit <= 0 {
 		s.end(errStopped)
 		return
 	}
-	grace := s.cfg.Clock.NewTimer(s.cfg.Grace) // before the Edge can know
+	grace := s.cfg.Clock.NewTimer(limit) // before the Edge can know
 	defer grace.Stop()
 	s.enqueue(&runtimev1.SessionRequest{Message: &runtimev1.SessionRequest_Drain{
-		Drain: &runtimev1.NodeDrain{GraceMs: uint32(min(s.cfg.Grace.Milliseconds(), 1<<32-1))},
+		Drain: &runtimev1.NodeDrain{GraceMs: uint32(min(limit.Milliseconds(), 1<<32-1))},
 	}})
 	select {
 	case <-s.life.Done():

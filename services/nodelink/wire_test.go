@@ -213,7 +213,7 @@ func TestANodesDrainLetsRunningWorkFinish(t *testing.T) {
 		case <-ctx.Done():
 		}
 		return echo(ctx, begin, body, out)
-	}, func(c *nodesession.Config) { c.Grace = time.Minute })
+	}, func(c *nodesession.Config) { c.Grace = func() time.Duration { return time.Minute } })
 	h := e.take()
 	require.NoError(t, h.begin("work"))
 	await(e, started)
@@ -236,7 +236,7 @@ func TestTheGraceOfADrainIsBounded(t *testing.T) {
 		close(started)
 		<-ctx.Done()
 		return ctx.Err()
-	}, func(c *nodesession.Config) { c.Grace = 3 * time.Second })
+	}, func(c *nodesession.Config) { c.Grace = func() time.Duration { return 3 * time.Second } })
 	h := e.take()
 	require.NoError(t, h.begin("work"))
 	await(e, started)
