@@ -107,25 +107,26 @@ func check(req *inferencev1.RunRequest, target Target, s Settings) error {
 	if window := target.ContextWindow; window > 0 && int(req.GetNumCtx()) > window {
 		return &rpcerr.InvalidError{Field: "num_ctx", Why: fmt.Sprintf("is more than the model's context window of %d tokens", window)}
 	}
-	texts := map[string]string{}
+	type text struct{ field, json string }
+	var texts []text
 	for i, t := range req.GetTools() {
 		if t.GetParametersJson() != "" {
-			texts[fmt.Sprintf("tools[%d].parameters_json", i)] = t.GetParametersJson()
+			texts = append(texts, text{fmt.Sprintf("tools[%d].parameters_json", i), t.GetParametersJson()})
 		}
 	}
 	for i, m := range req.GetMessages() {
 		for j, c := range m.GetToolCalls() {
 			if c.GetArgumentsJson() != "" {
-				texts[fmt.Sprintf("messages[%d].tool_calls[%d].arguments_json", i, j)] = c.GetArgumentsJson()
+				texts = append(texts, text{fmt.Sprintf("messages[%d].tool_calls[%d].arguments_json", i, j), c.GetArgumentsJson()})
 			}
 		}
 	}
 	if schema := req.GetResponseFormat().GetJsonSchema(); schema != nil {
-		texts["response_format.json_schema.schema_json"] = schema.GetSchemaJson()
+		texts = append(texts, text{"response_format.json_schema.schema_json", schema.GetSchemaJson()})
 	}
-	for field, text := range texts {
-		if !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") || !json.Valid([]byte(text)) {
-			return &rpcerr.InvalidError{Field: field, Why: "is not a JSON object"}
+	for _, t := range texts {
+		if !strings.HasPrefix(strings.TrimLeft(t.json, " \t\r\n"), "{") || !json.Valid([]byte(t.json)) {
+			return &rpcerr.InvalidError{Field: t.field, Why: "is not a JSON object"}
 		}
 	}
 	return nil
