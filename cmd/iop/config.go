@@ -2,15 +2,20 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/iop-dev/iop/configs"
+	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/config"
+	"github.com/iop-dev/iop/edge/state"
 	nodeconfig "github.com/iop-dev/iop/node/config"
 )
 
@@ -37,7 +42,8 @@ func newConfigCheck(stdout, stderr io.Writer) *cobra.Command {
 		Long: `Check a configuration: exit code 0 and the effective values, or 1 and every
 error with file:line:column. The file's top-level key (edge, node) tells what it
 is. Each value is followed by where it comes from: a line of the file, a default,
-another key that governs it, or legacy keys. Files and environment variables that
+another key that governs it, legacy keys, or an override of an admin that the
+state folder holds. Files and environment variables that
 it names and that are missing here are warnings, since it may be meant for
 another machine; --strict makes every warning fail the check. Nothing is started
 and no port is bound.`,
@@ -116,7 +122,12 @@ func check(file string) checkResult {
 		if err != nil {
 			return r.failed(err)
 		}
-		read, warnings = edgeConfig{s}, s.Warnings
+		overrides, err := overridesOf(s)
+		warnings = s.Warnings
+		if err != nil {
+			warnings = append(slices.Clone(warnings), fmt.Sprintf("%s: overrides of admins are not known: %v", file, err))
+		}
+		read = edgeConfig{s, overrides}
 	}
 	r.Warnings = append(r.Warnings, warnings...)
 	files := read.CheckFiles()
@@ -141,11 +152,43 @@ type readConfig interface {
 	CheckFiles() configs.FileProblems
 }
 
-// edgeConfig is an Edge's file by itself, without what admins have set on a
-// running Edge.
-type edgeConfig struct{ *config.Snapshot }
+// edgeConfig is an Edge's file and what admins have set on its Edge.
+type edgeConfig struct {
+	*config.Snapshot
+	overrides []config.Override
+}
 
-func (c edgeConfig) Effective() configs.Effective { return c.Snapshot.Effective() }
+func (c edgeConfig) Effective() configs.Effective { return c.Snapshot.Effective(c.overrides...) }
+
+// overridesOf are the overrides that the Edge's state folder holds and that the
+// file does not end. A node's exclusion holds for all its providers, so it comes
+// after theirs.
+func overridesOf(s *config.Snapshot) (out []config.Override, err error) {
+	dir := s.Config.GetEdge().GetStateDir()
+	if dir == "" {
+		return nil, nil
+	}
+	all, err := state.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	var nodes []admission.NodeID
+	for _, n := range s.Config.GetNodes() {
+		nodes = append(nodes, admission.NodeID(n.GetId()))
+	}
+	stand, _ := all.Settle(nodes, s.Admission)
+	slices.SortStableFunc(stand, func(a, b state.Override) int {
+		return cmp.Compare(len(b.Provider), len(a.Provider))
+	})
+	words := map[state.Mode]string{state.Enabled: "true", state.Disabled: "false", state.Draining: "draining"}
+	for _, o := range stand {
+		out = append(out, config.Override{
+			Node: string(o.Node), Provider: string(o.Provider), Value: words[o.Mode],
+			By: fmt.Sprintf("%s at %s", o.By, o.Since.UTC().Format(time.RFC3339)),
+		})
+	}
+	return out, nil
+}
 
 // failed adds what an error says, each problem by itself.
 func (r checkResult) failed(err error) checkResult {

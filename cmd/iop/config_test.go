@@ -10,12 +10,14 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/iop-dev/iop/configs"
+	"github.com/iop-dev/iop/edge/state"
 )
 
 func TestConfigCheckSaysWhereEachValueComesFrom(t *testing.T) {
@@ -183,4 +185,39 @@ func TestS06_ConfigMigrateNamesEveryPlaceOfAConflict(t *testing.T) {
 	code, _, stderr = iop(t, "config", "migrate")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, "config migrate needs a file")
+}
+
+// What an admin has set on the running Edge is shown as such, from its state
+// folder, which is only looked at.
+func TestConfigCheckShowsOverrides(t *testing.T) {
+	dir := t.TempDir()
+	store, _, err := state.Open(dir, time.Unix(0, 0))
+	require.NoError(t, err)
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	require.NoError(t, store.Save(state.Overrides{
+		{Node: "n", Provider: "p", Mode: state.Disabled, Since: since, By: "me", Configured: true},
+		{Node: "o", Mode: state.Draining, Since: since, By: "me"},
+	}, since))
+	text := "edge: {state_dir: " + dir + "}\nmodels: [{id: m, providers: [{node: n, provider: p}]}]\n" +
+		"nodes:\n  - {id: n, token_sha256: a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1, providers: [{id: p, type: simulator, enabled: true}]}\n" +
+		"  - {id: o, token_sha256: b1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1, providers: [{id: p, type: simulator}]}\n"
+	file := write(t, "edge.yaml", text)
+	code, stdout, stderr := iop(t, "config", "check", "-c", file)
+	require.Equal(t, exitDone, code, stderr)
+	require.Contains(t, stdout, "enabled: false                         # override by me at 2026-01-02T03:04:05Z, before true, line 4\n")
+	require.Contains(t, stdout, "enabled: draining                      # override by me at 2026-01-02T03:04:05Z, before true\n")
+
+	// A file that says otherwise has the last word.
+	code, stdout, stderr = iop(t, "config", "check", "-c", write(t, "edge.yaml", strings.Replace(text, "enabled: true", "enabled: false", 1)))
+	require.Equal(t, exitDone, code, stderr)
+	require.Contains(t, stdout, "enabled: false                         # line 4\n")
+
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.NoError(t, os.WriteFile(files[0], []byte("{"), 0o600))
+	code, _, stderr = iop(t, "config", "check", "-c", file)
+	require.Equal(t, exitDone, code)
+	require.Contains(t, stderr, "warning: "+file+": overrides of admins are not known: ")
+	require.FileExists(t, files[0], "nothing is set aside by a check")
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/iop-dev/iop/configs"
 )
@@ -10,15 +9,17 @@ import (
 // Override is what an admin has set on the running Edge in the place of the
 // file's nodes[].providers[].enabled.
 type Override struct {
+	// Provider is empty where the whole node is meant.
 	Node, Provider string
-	Enabled        bool
-	// By says how it was set: "iop provider disable".
+	// Value is shown in the place of the file's.
+	Value string
+	// By says who has set it, and when.
 	By string
 }
 
 // Effective are the values in force, secrets masked, each with where it comes
 // from: the file, a default, a key that governs it, promoted legacy keys, or an
-// override.
+// override. Of two overrides of one provider the later one is shown.
 func (s *Snapshot) Effective(overrides ...Override) configs.Effective {
 	values := configs.Values(s.Config,
 		"iop.config.v1.Provider.max_queue", "iop.config.v1.Provider.queue_timeout_ms")
@@ -30,7 +31,7 @@ func (s *Snapshot) Effective(overrides ...Override) configs.Effective {
 	for i, n := range s.Config.GetNodes() {
 		for j, p := range n.GetProviders() {
 			for _, o := range overrides {
-				if o.Node == n.GetId() && o.Provider == p.GetId() {
+				if o.Node == n.GetId() && (o.Provider == "" || o.Provider == p.GetId()) {
 					byPath[fmt.Sprintf("nodes[%d].providers[%d].enabled", i, j)] = o
 				}
 			}
@@ -38,7 +39,7 @@ func (s *Snapshot) Effective(overrides ...Override) configs.Effective {
 	}
 	for i, v := range values {
 		if o, ok := byPath[v.Path]; ok {
-			values[i].Value = strconv.FormatBool(o.Enabled)
+			values[i].Value = o.Value
 			values[i].From = configs.FromOverride
 			values[i].Note = fmt.Sprintf("by %s, before %s", o.By, v.Value)
 		}

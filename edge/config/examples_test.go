@@ -161,11 +161,11 @@ models:
 // An override of an admin stands before the file's value, which is still told.
 func TestOverridesAreShown(t *testing.T) {
 	s := loadExample(t, "site-edge.yaml")
-	values := s.Effective(config.Override{Node: "mac", Provider: "mac-mlx-vllm", By: "iop provider disable"})
+	values := s.Effective(config.Override{Node: "mac", Value: "false", By: "me"})
 	var out strings.Builder
 	require.NoError(t, values.Write(&out))
 	require.Equal(t, 1, strings.Count(out.String(), "# override"))
-	require.Contains(t, out.String(), "enabled: false                         # override by iop provider disable, before true\n")
+	require.Contains(t, out.String(), "enabled: false                         # override by me, before true\n")
 	require.NotContains(t, out.String(), s.Config.GetNodes()[0].GetTokenSha256())
 
 	for i, v := range s.Effective() {
