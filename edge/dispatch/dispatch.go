@@ -220,6 +220,9 @@ func (x *exchange) converse(ctx context.Context, stream Stream) (final bool, err
 	if err := x.send(stream); errors.Is(err, ErrNeverSeen) {
 		return false, x.failed(NeverOpened, "the node disconnected before the request was sent")
 	} else if err != nil {
+		if ctx.Err() != nil {
+			return false, x.left(ctx)
+		}
 		return false, x.failed(ProviderDisconnected, "the link was lost while the request was sent")
 	}
 	x.handedOff = true

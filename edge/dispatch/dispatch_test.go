@@ -31,6 +31,8 @@ type rig struct {
 	d      *Dispatcher
 	taken  chan *fakeStream // streams as dispatch takes them
 	parked func(admission.NodeID) error
+	// sending, if set, is what Send does.
+	sending func(*fakeStream) error
 }
 
 func newRig(t *testing.T) *rig {
@@ -60,13 +62,14 @@ func (r *rig) Take(_ context.Context, node admission.NodeID, gen admission.Gener
 			return nil, err
 		}
 	}
-	s := &fakeStream{node: node, answers: make(chan any, 16), cancels: make(chan struct{}, 8)}
+	s := &fakeStream{rig: r, node: node, answers: make(chan any, 16), cancels: make(chan struct{}, 8)}
 	r.taken <- s
 	return s, nil
 }
 
 // fakeStream plays one work stream; answers holds Frames and errors.
 type fakeStream struct {
+	rig     *rig
 	node    admission.NodeID
 	begin   *Begin
 	body    []byte
@@ -77,6 +80,9 @@ type fakeStream struct {
 }
 
 func (s *fakeStream) Send(f *RequestFrame) error {
+	if s.rig.sending != nil {
+		return s.rig.sending(s)
+	}
 	if f.Begin != nil {
 		s.begin = f.Begin
 	}
@@ -310,6 +316,37 @@ func TestClientThatCannotBeWrittenTo(t *testing.T) {
 	stream.answers <- Frame{Failure: &Failure{Code: Cancelled}}
 	require.ErrorIs(t, <-done, broken)
 	require.Equal(t, "parked", stream.end)
+	r.idle()
+}
+
+// A node that does not read holds up a Send until the request is over and its
+// stream is cut: that end is told, not the stream's.
+func TestEndWhileTheRequestIsStillBeingSent(t *testing.T) {
+	r := newRig(t)
+	r.connect("n")
+	cut := func(s *fakeStream) error {
+		<-s.cancels
+		return ErrLinkLost
+	}
+	r.sending = cut
+	ctx, leave := context.WithCancel(t.Context())
+	done := r.do(ctx, request(), &sink{})
+	<-r.taken
+	leave()
+	require.ErrorIs(t, <-done, context.Canceled)
+
+	req := request()
+	req.TotalTimeout = 5 * time.Second
+	sending := make(chan struct{})
+	r.sending = func(s *fakeStream) error { close(sending); return cut(s) }
+	done = r.do(t.Context(), req, &sink{})
+	<-r.taken
+	<-sending
+	r.clock.Advance(5 * time.Second)
+	var failed *FailedError
+	require.ErrorAs(t, <-done, &failed)
+	require.Equal(t, ProviderTimeout, failed.Code)
+	require.Contains(t, r.logs.String(), "outcome=cancelled")
 	r.idle()
 }
 
