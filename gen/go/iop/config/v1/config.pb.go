@@ -138,7 +138,7 @@ type Edge struct {
 	ReadTokens []*Token `protobuf:"bytes,8,rep,name=read_tokens,json=readTokens,proto3" json:"read_tokens,omitempty"`
 	// Largest request body in bytes; omitted = 33554432.
 	BodyLimitBytes *uint64 `protobuf:"varint,9,opt,name=body_limit_bytes,json=bodyLimitBytes,proto3,oneof" json:"body_limit_bytes,omitempty"`
-	// Folder for what must survive a restart; nothing is kept in it yet.
+	// Folder for what must survive a restart: what admins have set. Omitted = it does not survive.
 	StateDir string `protobuf:"bytes,10,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`
 	// Whether API keys are asked for.
 	Auth *Auth `protobuf:"bytes,11,opt,name=auth,proto3" json:"auth,omitempty"`

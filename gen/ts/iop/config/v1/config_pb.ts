@@ -143,7 +143,7 @@ export type Edge = Message<"iop.config.v1.Edge"> & {
   bodyLimitBytes?: bigint | undefined;
 
   /**
-   * Folder for what must survive a restart; nothing is kept in it yet.
+   * Folder for what must survive a restart: what admins have set. Omitted = it does not survive.
    *
    * @generated from field: string state_dir = 10;
    */
