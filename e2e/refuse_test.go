@@ -144,7 +144,7 @@ func TestS08_Case_H06_H07_H08_H09_BadConfigChangesNothing(t *testing.T) {
 	r.running(2) // the waiter goes, with no lease returned
 	snap = r.snapshot()
 	require.Empty(t, snap.GetLastRefreshError())
-	require.EqualValues(t, 2, snap.GetConfigRevision())
+	require.GreaterOrEqual(t, snap.GetConfigRevision(), uint64(2), "by the signal, and perhaps by the watch of the file before it")
 	require.Eventually(t, func() bool { current, _, _, _ := s.counts(); return current == 2 }, 10*time.Second, 5*time.Millisecond, "the node's gate grew too")
 	g.release()
 	require.Equal(t, http.StatusOK, (<-first).status)
@@ -166,7 +166,7 @@ func TestS08_ARaisedBodyLimitReachesConnectedNodes(t *testing.T) {
 
 	writeYAML(t, r.edgeYAML, limited(1<<20))
 	require.NoError(t, r.edge.cmd.Process.Signal(syscall.SIGHUP))
-	r.eventually(func(s *controlv1.EdgeNodeSnapshot) bool { return s.GetConfigRevision() == 2 }, "the refresh is in force")
+	r.eventually(func(s *controlv1.EdgeNodeSnapshot) bool { return s.GetConfigRevision() >= 2 }, "the refresh is in force")
 	a := r.ask(t.Context(), large)
 	require.Equal(t, http.StatusOK, a.status, a.body)
 }
