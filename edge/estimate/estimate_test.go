@@ -162,6 +162,27 @@ func TestEscapesCostWhatTheyStandFor(t *testing.T) {
 	}
 }
 
+// Eight bytes at a time come to the same as one by one, wherever escapes stand.
+func TestTextIsPricedByteByByte(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 3000 {
+		content := make([]rune, r.IntN(40))
+		for i := range content {
+			content[i] = []rune("ab12\"\\\n\t<é한😀")[r.IntN(12)]
+		}
+		quoted, err := json.Marshal(string(content))
+		require.NoError(t, err)
+		want, last := 0, byte('"')
+		for _, c := range []byte(string(content) + `"`) {
+			want += price(last, c)
+			last = c
+		}
+		got, next := text(quoted, 1)
+		require.Equal(t, want, got, "%q", quoted)
+		require.Equal(t, len(quoted), next)
+	}
+}
+
 func TestCase_D07_ToolSchemasCount(t *testing.T) {
 	var tools strings.Builder
 	for i := 0; tools.Len() < 600000; i++ {

@@ -89,7 +89,7 @@ func bodies(tb testing.TB, size int) map[string][]byte {
 	}
 	bodies["hard keys"] = []byte(`{` + keys.String() + `"z":0}`)
 	for _, kind := range kinds {
-		text := strings.Join(kind.Samples(4, 9), "")
+		text := strings.Join(kind.Samples(min(size/4096, 256), 9), "")
 		bodies[kind.Name] = chat(strings.Repeat(text, size/len(text)+1))
 	}
 	return bodies

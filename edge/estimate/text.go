@@ -68,11 +68,20 @@ func text(b []byte, i int) (cost, next int) {
 				i += 8
 				continue
 			}
-			for n := bits.TrailingZeros64(found) / 8; n > 0; n-- {
-				cost += int(prices[uint16(last|w<<8)])
-				last = w & 0xff
-				w >>= 8
-				i++
+			if n := bits.TrailingZeros64(found) / 8 & 7; n > 0 {
+				// The sums of one to seven bytes, of which one is picked: how many there are cannot be foreseen, and each guess that fails costs more.
+				x := last | w<<8
+				var sums [8]int
+				sums[1] = int(prices[uint16(x)])
+				sums[2] = sums[1] + int(prices[uint16(x>>8)])
+				sums[3] = sums[2] + int(prices[uint16(x>>16)])
+				sums[4] = sums[3] + int(prices[uint16(x>>24)])
+				sums[5] = sums[4] + int(prices[uint16(x>>32)])
+				sums[6] = sums[5] + int(prices[uint16(x>>40)])
+				sums[7] = sums[6] + int(prices[uint16(x>>48)])
+				cost += sums[n]
+				last = x >> (8 * n) & 0xff
+				i += n
 			}
 		}
 		for i < len(b) && b[i] != '"' && b[i] != '\\' {
