@@ -88,12 +88,14 @@ func newWatch(path string, clock clockwork.Clock, log *slog.Logger, reload func(
 
 // run watches until ctx ends.
 func (w *watch) run(ctx context.Context) {
+	var changes <-chan fsnotify.Event // nil = there are no notices
+	var troubles <-chan error
 	notices, err := fsnotify.NewWatcher()
 	if err != nil {
 		w.log.Warn("no notices of changed files here: the configuration is looked at every few seconds", "error", err)
-		notices = &fsnotify.Watcher{} // silent
 	} else {
-		defer notices.Close()
+		changes, troubles = notices.Events, notices.Errors
+		defer func() { _ = notices.Close() }()
 	}
 	w.follow(notices)
 	regular := w.clock.NewTicker(regularly)
@@ -102,28 +104,33 @@ func (w *watch) run(ctx context.Context) {
 	defer quiet.Stop()
 	w.pending = w.clock.Now()
 	for {
+		again := false
 		select {
 		case <-ctx.Done():
 			return
-		case <-notices.Events:
-			if w.noticed(true) {
-				quiet.Reset(w.wait())
+		case _, ok := <-changes:
+			if !ok {
+				changes = nil
 			}
-		case <-notices.Errors:
+			again = w.noticed(true)
+		case err, ok := <-troubles:
+			if !ok {
+				troubles = nil
+			}
 			// Such as too many notices at once: some were lost.
-			if w.noticed(false) {
-				quiet.Reset(w.wait())
-			}
+			w.log.Debug("notices of changed files", "error", err)
+			again = w.noticed(false)
 		case <-regular.Chan():
 			w.follow(notices)
-			if w.noticed(false) {
-				quiet.Reset(w.wait())
-			}
+			again = w.noticed(false)
 		case <-quiet.Chan():
 			if !w.reloaded() {
 				quiet.Reset(quietFor)
 			}
 			w.follow(notices)
+		}
+		if again {
+			quiet.Reset(w.wait())
 		}
 	}
 }
@@ -174,7 +181,7 @@ func (w *watch) reloaded() bool {
 // follow watches the folders in which the file and what it links to are. It is
 // repeated: a folder may have been replaced, or another be linked to.
 func (w *watch) follow(notices *fsnotify.Watcher) {
-	if notices.Events == nil {
+	if notices == nil {
 		return
 	}
 	folders := []string{filepath.Dir(w.path)}

@@ -2,6 +2,7 @@ package edged
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -24,7 +25,7 @@ type reader struct {
 
 func (r *reader) reload(read func() ([]byte, error)) bool {
 	text, err := read()
-	if err == errUnsettled {
+	if errors.Is(err, errUnsettled) {
 		return false
 	}
 	r.mu.Lock()
