@@ -124,14 +124,14 @@ func (r *rules) legacy() {
 		}
 		if f.declared(pool) {
 			for _, path := range paths {
-				r.warn(path, "ignored: provider_pool.%s governs the queue; remove it here", f.name)
+				r.warn(path, "ignored: provider_pool.%s governs the queue; \"iop config migrate\" removes it here", f.name)
 			}
 			continue
 		}
 		if r.agree(f, paths, values) {
 			f.promote(pool, values[0])
 			r.origins.Note("provider_pool."+f.name, configs.FromLegacy, "values of providers", paths...)
-			r.warn(paths[0], "deprecated: taken as provider_pool.%s: %d; write it there and remove it from the providers", f.name, values[0])
+			r.warn(paths[0], "deprecated: taken as provider_pool.%s: %d; \"iop config migrate\" writes it there and removes it from the providers", f.name, values[0])
 		}
 	}
 }

@@ -210,7 +210,7 @@ func (r *rules) resource(node, provider, path string) bool {
 		return false
 	}
 	suggestion := hint(provider, here)
-	if suggestion == "" && len(elsewhere) > 0 {
+	if configs.DidYouMean(provider, here) == "" && len(elsewhere) > 0 {
 		suggestion = fmt.Sprintf(" (node %q has one)", elsewhere[0])
 	}
 	r.problem(path+".provider", "node %q has no provider %q%s", node, provider, suggestion)
@@ -238,7 +238,10 @@ func hint(word string, names []string) string {
 	if near := configs.DidYouMean(word, names); near != "" {
 		return near
 	}
-	if len(names) == 0 || len(names) > 8 {
+	switch {
+	case len(names) == 0:
+		return " (there are none)"
+	case len(names) > 8:
 		return ""
 	}
 	return " (there are: " + strings.Join(names, ", ") + ")"
