@@ -115,8 +115,8 @@ type verdict struct {
 }
 
 // slots are those of the resource now.
-func (res *resource) slots() Slots {
-	return Slots{int32(res.cfg.Capacity), int32(res.inFlight), int32(res.cfg.LongCapacity), int32(res.longInFlight)}
+func (r *resource) slots() Slots {
+	return Slots{int32(r.cfg.Capacity), int32(r.inFlight), int32(r.cfg.LongCapacity), int32(r.longInFlight)}
 }
 
 // history holds the requests that have ended last, in a ring. One that leaves it
