@@ -176,7 +176,10 @@ func TestS08_AnOverrideLastsUntilTheFileChangesEnabled(t *testing.T) {
 		f["models"] = []object{{"id": "m", "providers": []object{{"node": "n", "provider": "renamed"}}}}
 	}))
 	require.Contains(t, res.GetChanges(), "override of n/p: disabled -> (none), it is no longer configured")
-	require.Empty(t, s.provider().GetExcludedReason(), s.provider())
+	require.Nil(t, s.provider().GetOverride())
+	s.eventually("it takes work once its node is back", func(s *controlv1.EdgeNodeSnapshot) bool {
+		return s.GetNodes()[0].GetProviders()[0].GetExcludedReason() == ""
+	})
 }
 
 // A state folder that cannot be used is no reason not to act, or not to start.
