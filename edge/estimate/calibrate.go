@@ -12,6 +12,8 @@ const (
 	enough = 12
 	// memory is how many answers weigh in: beyond it, the older half counts half.
 	memory = 512
+	// reviewEvery is after how many answers a factor may fall; it rises at once.
+	reviewEvery = 8
 	// margin is kept above the 99th percentile of what was seen.
 	margin = 1.05
 	// leastFactor and mostFactor bound what providers' numbers can do to an estimate.
@@ -49,6 +51,8 @@ type scale struct {
 	total  int
 	seen   uint64  // when last
 	factor float64 // what the counts come to; 0 while they are too few
+	// percentile is the step that the factor stands for.
+	percentile int
 }
 
 // Scale is what one target and kind has come to.
@@ -75,17 +79,19 @@ func (c *Calibration) Observe(target string, e Estimate, counted int) {
 	if ratio < leastFactor || ratio > 2*mostFactor {
 		return
 	}
+	step := int(math.Ceil(math.Log(ratio/leastRatio) / stepSize)) // rounded up: a step stands for its upper end
+	step = min(max(step, 0), steps-1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now++
 	for _, grid := range grids {
 		for _, cell := range e.Kind.around(grid) {
-			c.add(scaleKey{target, cell}, ratio)
+			c.add(scaleKey{target, cell}, step)
 		}
 	}
 }
 
-func (c *Calibration) add(key scaleKey, ratio float64) {
+func (c *Calibration) add(key scaleKey, step int) {
 	s := c.scales[key]
 	if s == nil {
 		if len(c.scales) >= maxCalibrated {
@@ -95,7 +101,7 @@ func (c *Calibration) add(key scaleKey, ratio float64) {
 		c.scales[key] = s
 	}
 	s.seen = c.now
-	s.add(ratio)
+	s.add(step)
 }
 
 // forget drops a scale: of a few arbitrary ones that which was not seen for longest.
@@ -171,9 +177,8 @@ func (c *Calibration) Scales(n int) []Scale {
 	return list[:min(len(list), n)]
 }
 
-func (s *scale) add(ratio float64) {
-	step := int(math.Ceil(math.Log(ratio/leastRatio) / stepSize)) // rounded up: a step stands for its upper end
-	s.counts[min(max(step, 0), steps-1)]++
+func (s *scale) add(step int) {
+	s.counts[step]++
 	if s.total++; s.total > memory {
 		s.total = 0
 		for i := range s.counts {
@@ -181,12 +186,13 @@ func (s *scale) add(ratio float64) {
 			s.total += int(s.counts[i])
 		}
 	}
-	if s.total < enough {
-		return
+	if s.total < enough || s.factor > 0 && step <= s.percentile && s.total%reviewEvery != 0 {
+		return // too few, or none that raises the percentile
 	}
 	above := s.total / 100 // how many may lie above the 99th percentile
 	for i := steps - 1; i >= 0; i-- {
 		if above -= int(s.counts[i]); above < 0 {
+			s.percentile = i
 			s.factor = min(max(leastRatio*math.Exp(float64(i)*stepSize)*margin, leastFactor), mostFactor)
 			return
 		}

@@ -120,3 +120,13 @@ func BenchmarkInput(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkObserve is what an answer pays for teaching.
+func BenchmarkObserve(b *testing.B) {
+	c := NewCalibration()
+	e := teach(c, "t", 0.7, 100)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Observe("t", e, e.Text*7/10)
+	}
+}
