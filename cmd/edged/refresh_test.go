@@ -1,0 +1,102 @@
+package edged
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jonboulle/clockwork"
+	"github.com/stretchr/testify/require"
+
+	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/state"
+	"github.com/iop-dev/iop/services/admin"
+	"github.com/iop-dev/iop/services/rpcerr"
+)
+
+// idle is an Edge that does not run: what it is told can be called on it.
+func idle(t *testing.T, log *bytes.Buffer) (e *Edge, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "edge.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(small), 0o600))
+	e, err := New(Options{ConfigPath: file, Clock: clockwork.NewFakeClock(), Logger: slog.New(slog.NewTextHandler(log, nil))})
+	require.NoError(t, err)
+	t.Cleanup(e.close)
+	return e, file
+}
+
+// The watch reports a content once, however often it looks, and each other one.
+func TestS08_TheWatchReportsAContentOnce(t *testing.T) {
+	var log bytes.Buffer
+	e, file := idle(t, &log)
+	look := func(text string) int {
+		t.Helper()
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		require.True(t, e.reloadFile(e.readFile))
+		return len(e.state().Refreshes)
+	}
+	require.Equal(t, 1, look(small), "as at the start")
+	require.Equal(t, 2, look(small+"bogus: 1\n"))
+	require.Equal(t, 2, look(small+"bogus: 1\n"))
+	require.Equal(t, 1, strings.Count(log.String(), "configuration not reloaded"))
+	require.Contains(t, e.state().LastRefreshError, "bogus")
+	require.Equal(t, 3, look(small+"bogus: 2\n"), "other content, other report")
+	require.Equal(t, 4, look(small), "as at the start again, which takes the error away")
+	require.Empty(t, e.state().LastRefreshError)
+	require.Equal(t, 4, look(small))
+	require.False(t, e.reloadFile(func() ([]byte, error) { return nil, errUnsettled }))
+	require.Equal(t, 4, look(small))
+	require.Equal(t, []string{"file", "file", "file", "start"}, func() (of []string) {
+		for _, r := range e.state().Refreshes {
+			of = append(of, r.Source)
+		}
+		return of
+	}())
+	require.Equal(t, 5, func() int { _, err := e.Reload(); require.NoError(t, err); return len(e.state().Refreshes) }(), "who asks is answered")
+}
+
+// Once a stop has begun nothing gives waiting requests their models back.
+func TestAfterAStopHasBegunNothingIsChanged(t *testing.T) {
+	var log bytes.Buffer
+	e, _ := idle(t, &log)
+	e.rejectWaiters()
+	_, err := e.Reload()
+	require.ErrorIs(t, err, rpcerr.ErrStopping)
+	_, err = e.setOverride(admin.Caller{}, admin.Order{Node: "n", Provider: "sim", Mode: state.Disabled})
+	require.ErrorIs(t, err, rpcerr.ErrStopping)
+	require.True(t, e.reloadFile(e.readFile), "the watch has nothing left to do")
+	_, err = e.broker.Acquire(t.Context(), admission.Request{Group: "m", Surface: admission.SurfaceChat})
+	require.Error(t, err)
+	require.Equal(t, admission.ReasonOffline, e.state().Admission.Resources[0].Excluded)
+}
+
+// Who did what, from where, is in the log.
+func TestOverridesAndRefreshesAreAudited(t *testing.T) {
+	var log bytes.Buffer
+	e, _ := idle(t, &log)
+	by := admin.Caller{Token: "laura", Address: "192.0.2.7:555"}
+	for _, o := range []admin.Order{
+		{Node: "n", Provider: "sim", Mode: state.Draining},
+		{Node: "n", Provider: "sim"},
+		{Node: "n", Mode: state.Disabled},
+		{Node: "n", Mode: state.Enabled},
+	} {
+		_, err := e.setOverride(by, o)
+		require.NoError(t, err)
+	}
+	require.Empty(t, e.state().Overrides, "to enable a node is to reset it")
+	_, err := e.reloadByAdmin(by)
+	require.NoError(t, err)
+	for _, want := range []string{
+		`msg="admin call" token=laura address=192.0.2.7:555 call=override node=n provider=sim order=draining durable=false`,
+		`call=override node=n provider=sim order=reset durable=true`,
+		`call=override node=n provider="" order=disabled durable=false`,
+		`call=override node=n provider="" order=reset durable=true`,
+		`msg="admin call" token=laura address=192.0.2.7:555 call=reload ok=true`,
+	} {
+		require.Contains(t, log.String(), want)
+	}
+}
