@@ -57,6 +57,7 @@ func TestCase_H08_MisspeltKeysAndWrongTypesAreNamed(t *testing.T)   { golden(t, 
 func TestCase_H13_OddNumbersAndDuplicatesAreRefused(t *testing.T)   { golden(t, "values.txt") }
 func TestCase_F10_NamesAreUniqueAndBothPlacesAreNamed(t *testing.T) { golden(t, "names.txt") }
 func TestReferencesNameTheNearestRightOne(t *testing.T)             { golden(t, "references.txt") }
+func TestOneMistakeIsOneProblem(t *testing.T)                       { golden(t, "follow_ups.txt") }
 func TestL03_TotalContextIsValidated(t *testing.T)                  { golden(t, "long_context.txt") }
 func TestS06_LegacyQueueValues(t *testing.T)                        { golden(t, "legacy_queue.txt") }
 func TestR01_RoutesKeepTheirValuesAndNames(t *testing.T)            { golden(t, "routes_r01.txt") }
