@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,6 +95,21 @@ func TestU19_ConfigReloadPrintsWhatHasChanged(t *testing.T) {
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "edge.id: cli -> other")
 	require.Contains(t, stderr, "another Edge's file")
+}
+
+// "iop edge" reads a changed file with nobody asking it to.
+func TestS08_AnEdgeWatchesItsFile(t *testing.T) {
+	file, url := runningEdge(t)
+	defer http.DefaultClient.CloseIdleConnections()
+	replaceIn(t, file, "models: [", "models: [{id: second, providers: [{node: gx10, provider: vllm}]}, ")
+	require.Eventually(t, func() bool {
+		res, err := http.Get(url + "/v1/models")
+		require.NoError(t, err)
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		return strings.Contains(string(text), `"second"`)
+	}, 20*time.Second, 20*time.Millisecond)
 }
 
 func TestCLI_OverridesOfProvidersAndNodes(t *testing.T) {
