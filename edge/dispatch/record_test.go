@@ -160,6 +160,8 @@ func TestL08_ADecisionIsRebuiltFromLogAndRecord(t *testing.T) {
 		LongSlots: 1, LongTaken: 0, Decided: "grant", Seen: w.Seen,
 	}, w)
 	require.Contains(t, w.Seen, fmt.Sprintf("%s/p=free(0/3,long:0/1)", w.Node))
+	require.NotEmpty(t, lines["first"].Seen, "a long request is weighed even if it need not wait")
+	require.Equal(t, "grant", lines["first"].Decided)
 	require.Contains(t, w.Seen, "=long_full(1/3,long:1/1)")
 	require.Equal(t, 0, lines["normal"].Waited, "it passed the one that waited for a long slot")
 	require.Empty(t, strings.TrimSpace(lines["normal"].Wait))

@@ -42,6 +42,7 @@ func TestCalibrationTakesTheLargestOfTheTargets(t *testing.T) {
 	e := teach(c, "small", 0.5, 50)
 	teach(c, "large", 0.8, 50)
 	require.Less(t, c.Tokens([]string{"small"}, e), c.Tokens([]string{"small", "large"}, e))
+	require.Equal(t, c.Tokens([]string{"large"}, e), c.Tokens([]string{"large", "small"}, e))
 	require.Equal(t, e.Text, c.Tokens([]string{"small", "unheard of"}, e), "a target that has said nothing may count all")
 	require.Equal(t, e.Text, c.Tokens(nil, e))
 }

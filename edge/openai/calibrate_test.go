@@ -35,6 +35,9 @@ func TestL04_WholeAnswersCalibrateTheEstimate(t *testing.T) {
 		{"error", func(n int) doFunc {
 			return answer(whole(400, "application/json", fmt.Sprintf(`{"error":{},"usage":{"prompt_tokens":%d}}`, n)))
 		}, false},
+		{"stream of an error", func(n int) doFunc {
+			return answer(dispatch.Frame{Head: head(500, "text/event-stream"), Body: fmt.Appendf(nil, "data: {\"usage\":{\"prompt_tokens\":%d}}\n\n", n), End: true})
+		}, false},
 		{"no usage", func(int) doFunc { return answer(whole(200, "application/json", `{"model":"served"}`)) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
