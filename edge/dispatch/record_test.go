@@ -108,13 +108,15 @@ func TestL08_ADecisionIsRebuiltFromLogAndRecord(t *testing.T) {
 	require.Eventually(t, func() bool { return r.broker.Snapshot().QueueTotal == 1 }, 10*time.Second, time.Millisecond)
 	require.Equal(t, []admission.Head{{Seq: 3, Group: "both", Class: admission.Long, InputTokens: 100000, Reason: admission.ReasonLongFull}}, r.broker.Snapshot().Heads)
 	normal := ask("normal", 99999)
-	(<-r.taken).answers <- whole
-	require.NoError(t, <-normal)
+	three := <-r.taken // runs on the provider whose long slot comes back
+	require.Equal(t, one.node, three.node)
 	r.clock.Advance(2 * time.Second)
 	one.answers <- whole
 	require.NoError(t, <-first)
 	(<-r.taken).answers <- whole
 	require.NoError(t, <-waiter)
+	three.answers <- whole
+	require.NoError(t, <-normal)
 	two.answers <- whole
 	require.NoError(t, <-second)
 
@@ -159,7 +161,7 @@ func TestL08_ADecisionIsRebuiltFromLogAndRecord(t *testing.T) {
 		Outcome: "completed", Estimated: 100000, Threshold: 100000, Class: "long", Node: w.Node, Provider: "p", Waited: 2000, Wait: "long_full", Seq: 3,
 		LongSlots: 1, LongTaken: 0, Decided: "grant", Seen: w.Seen,
 	}, w)
-	require.Contains(t, w.Seen, fmt.Sprintf("%s/p=free(0/3,long:0/1)", w.Node))
+	require.Contains(t, w.Seen, fmt.Sprintf("%s/p=free(1/3,long:0/1)", one.node))
 	require.NotEmpty(t, lines["first"].Seen, "a long request is weighed even if it need not wait")
 	require.Equal(t, "grant", lines["first"].Decided)
 	require.Contains(t, w.Seen, "=long_full(1/3,long:1/1)")
