@@ -14,7 +14,7 @@ import (
 
 // Each live field of queue and provider reaches a request that waits, with no
 // other trigger: it goes, or ends, by the refresh itself. What runs stays.
-func TestS08_EachLiveFieldReachesWaitersAtOnce(t *testing.T) {
+func TestS08_R01_R03_EachLiveFieldReachesWaitersAtOnce(t *testing.T) {
 	provider := func(f object) object { return f["nodes"].([]object)[0]["providers"].([]object)[0] }
 	for _, c := range []struct {
 		name   string
