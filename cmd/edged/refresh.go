@@ -177,12 +177,9 @@ func (e *Edge) keep(all state.Overrides) error {
 	err := e.store.Save(all, e.clock.Now())
 	e.mu.Lock()
 	e.lost = err
-	if len(all) == 0 {
-		e.lost = nil // there is nothing to lose
-	}
 	e.mu.Unlock()
 	if err != nil {
-		e.log.Warn("overrides would not outlast a restart", "error", err)
+		e.log.Warn("the overrides in force would not be those after a restart", "error", err)
 	}
 	return err
 }

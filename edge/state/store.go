@@ -38,6 +38,8 @@ type file struct {
 // Store is the folder of one running Edge. It is not safe for concurrent use.
 type Store struct {
 	dir string
+	// holds is whether the file has overrides that would stand again after a restart.
+	holds bool
 	// foreign is a file that could not be read and not be set aside: it must not
 	// be written over.
 	foreign bool
@@ -54,6 +56,7 @@ func Open(dir string, now time.Time) (*Store, Overrides, error) {
 	}
 	all, err := Read(dir)
 	if err == nil {
+		s.holds = len(all) > 0
 		return s, all, nil
 	}
 	var unusable *UnusableError
@@ -165,12 +168,12 @@ func (s *Store) setAside(now time.Time) (string, error) {
 
 // Save writes the overrides, all or nothing: after a crash at any moment the
 // former file or this one is there, whole. An error is why they would not
-// outlast a restart.
+// outlast a restart, or why those of the former file would come back with one.
 func (s *Store) Save(all Overrides, now time.Time) error {
-	if s.dir == "" {
-		if len(all) == 0 {
-			return nil
-		}
+	switch {
+	case len(all) == 0 && !s.holds:
+		return nil
+	case s.dir == "":
 		return ErrNoDir
 	}
 	if s.foreign {
@@ -194,6 +197,7 @@ func (s *Store) Save(all Overrides, now time.Time) error {
 	if err := os.Rename(next, path); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
+	s.holds = len(all) > 0
 	if err := syncDir(s.dir); err != nil {
 		return fmt.Errorf("state folder: %w", err)
 	}

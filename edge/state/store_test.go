@@ -183,3 +183,19 @@ func TestStore_AForeignThingOfThatNameIsKept(t *testing.T) {
 	require.NoError(t, s.Save(state.Overrides{on("n", "p", state.Disabled)}, since))
 	require.DirExists(t, filepath.Join(dir, name+".unusable-20260301T120000Z", "precious"))
 }
+
+// A reset that cannot be written says so: the former word would come back with a
+// restart. Where none was kept there is nothing to say.
+func TestS08_AResetThatCannotBeKeptSaysSo(t *testing.T) {
+	dir := saved(t, state.Overrides{on("n", "p", state.Disabled)})
+	s, _, err := state.Open(dir, since)
+	require.NoError(t, err)
+	inTheWay := filepath.Join(dir, name+".next", "inside")
+	require.NoError(t, os.MkdirAll(inTheWay, 0o700))
+	require.Error(t, s.Save(nil, since))
+	require.Error(t, s.Save(nil, since), "still")
+	require.NoError(t, os.RemoveAll(filepath.Dir(inTheWay)))
+	require.NoError(t, s.Save(nil, since))
+	require.NoError(t, os.MkdirAll(inTheWay, 0o700))
+	require.NoError(t, s.Save(nil, since), "nothing is kept that could come back")
+}
