@@ -34,6 +34,13 @@ func (e *Edge) openState(snap *config.Snapshot) {
 	}
 }
 
+// forgetEstimates gives up what the input estimate has learned of a served target.
+func (e *Edge) forgetEstimates(by admin.Caller, target string) int {
+	n := e.estimates.Reset(target)
+	e.log.Info("admin call", "token", by.Token, "address", by.Address, "call", "reset estimates", "target", target, "forgotten", n)
+	return n
+}
+
 // setOverride carries an operator's order out: one step of the core, and then
 // the state file.
 func (e *Edge) setOverride(by admin.Caller, order admin.Order) (admin.Outcome, error) {

@@ -148,7 +148,7 @@ func (e *Edge) mountAdmin(mux *routes) {
 		_, ok := e.keyring.Reader(secret)
 		return ok
 	}))
-	path, h = adminv1connect.NewAdminServiceHandler(&admin.Service{Reload: e.reloadByAdmin, Override: e.setOverride}, handlerOptions()...)
+	path, h = adminv1connect.NewAdminServiceHandler(&admin.Service{Reload: e.reloadByAdmin, Override: e.setOverride, Forget: e.forgetEstimates}, handlerOptions()...)
 	mux.handle(path, e.allowAdmin(h))
 }
 

@@ -66,6 +66,7 @@ Start with "iop up": an Edge and a Node on this machine, with what serves here.`
 		newEdge(&logs, stderr),
 		newNode(&logs, stdout, stderr),
 		newProvider(stdout, stderr),
+		newEstimate(stdout),
 		newConfig(stdout, stderr),
 		newVersion(stdout),
 	)

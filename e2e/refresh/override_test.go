@@ -51,7 +51,7 @@ func TestS08_AnOverrideActsAtOnceAndKeepsWhatRuns(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			gate := make(chan struct{})
 			b := newBackend(t, gate)
-			s := start(t, false, config(freePort(t), t.TempDir(), b.URL, nil))
+			s := start(t, false, config(anyPort, t.TempDir(), b.URL, nil))
 			first, second := s.background("m"), s.background("m")
 			s.eventually("two run", func(s *controlv1.EdgeNodeSnapshot) bool { return s.GetInFlightTotal() == 2 })
 			third := s.background("m")
@@ -95,7 +95,7 @@ func TestS08_AnOverrideActsAtOnceAndKeepsWhatRuns(t *testing.T) {
 func TestS08_AResetWakesWaiters(t *testing.T) {
 	gate := make(chan struct{})
 	b := newBackend(t, gate)
-	s := start(t, false, config(freePort(t), t.TempDir(), b.URL, func(f object) {
+	s := start(t, false, config(anyPort, t.TempDir(), b.URL, func(f object) {
 		n := f["nodes"].([]object)[0]
 		n["providers"] = []object{
 			{"id": "p", "type": "openai", "base_url": b.URL + "/a", "capacity": 1},
@@ -190,7 +190,7 @@ func TestS08_AnOverrideThatCannotBeKeptActsAndSaysSo(t *testing.T) {
 		"no folder":       {filepath.Join(os.Args[0], "state"), "state"}, // below a file
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t, false, config(freePort(t), c.dir, b.URL, nil))
+			s := start(t, false, config(anyPort, c.dir, b.URL, nil))
 			res := s.override("p", drain)
 			require.False(t, res.GetDurable())
 			require.Contains(t, res.GetNotDurableBecause(), c.why)
@@ -204,7 +204,7 @@ func TestS08_AnOverrideThatCannotBeKeptActsAndSaysSo(t *testing.T) {
 	t.Run("a damaged file", func(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "overrides.json"), []byte("{"), 0o600))
-		s := start(t, false, config(freePort(t), dir, b.URL, nil))
+		s := start(t, false, config(anyPort, dir, b.URL, nil))
 		require.Empty(t, s.provider().GetExcludedReason())
 		require.True(t, s.override("p", drain).GetDurable())
 		entries, err := os.ReadDir(dir)
@@ -216,10 +216,14 @@ func TestS08_AnOverrideThatCannotBeKeptActsAndSaysSo(t *testing.T) {
 // Who may do what: each procedure with each kind of credential.
 func TestS08_OnlyAdminTokensChangeAnEdge(t *testing.T) {
 	b := newBackend(t, nil)
-	s := start(t, false, config(freePort(t), "", b.URL, nil))
+	s := start(t, false, config(anyPort, "", b.URL, nil))
 	calls := map[string]func(token string) error{
 		"SetOverride": func(token string) error {
 			_, err := s.admin.SetOverride(s.with(token), &adminv1.SetOverrideRequest{Node: "n", Provider: "p", Action: drain})
+			return err
+		},
+		"ResetEstimates": func(token string) error {
+			_, err := s.admin.ResetEstimates(s.with(token), &adminv1.ResetEstimatesRequest{})
 			return err
 		},
 		"ReloadConfig": func(token string) error {

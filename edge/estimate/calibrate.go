@@ -153,14 +153,16 @@ func (c *Calibration) factor(target string, kind Kind) float64 {
 }
 
 // Reset forgets everything observed of a target; of all targets if it is "".
-func (c *Calibration) Reset(target string) {
+func (c *Calibration) Reset(target string) (forgotten int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key := range c.scales {
 		if target == "" || key.target == target {
 			delete(c.scales, key)
+			forgotten++
 		}
 	}
+	return forgotten
 }
 
 // Scales lists what was observed, what has the most answers first, and at most n.

@@ -61,6 +61,9 @@ type Service struct {
 	Reload func(Caller) (Reload, error)
 	// Override carries an order out, in one step.
 	Override func(Caller, Order) (Outcome, error)
+	// Forget gives up what the input estimate has learned of a served target ("" = of all), and
+	// returns how many kinds of text that was.
+	Forget func(by Caller, target string) int
 }
 
 // ReloadConfig re-reads the configuration file.
@@ -97,4 +100,9 @@ func (s *Service) SetOverride(ctx context.Context, req *adminv1.SetOverrideReque
 		res.Override = &adminv1.Override{Mode: string(st.Mode), Since: timestamppb.New(st.Since), By: st.By}
 	}
 	return res, nil
+}
+
+// ResetEstimates forgets what the input estimate has learned.
+func (s *Service) ResetEstimates(ctx context.Context, req *adminv1.ResetEstimatesRequest) (*adminv1.ResetEstimatesResponse, error) {
+	return &adminv1.ResetEstimatesResponse{Forgotten: uint32(s.Forget(callerOf(ctx), req.GetTarget()))}, nil
 }

@@ -335,6 +335,98 @@ func (x *SetOverrideResponse) GetInFlight() uint32 {
 	return 0
 }
 
+// ResetEstimatesRequest names what is to be forgotten.
+type ResetEstimatesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A served target, as providers name it; empty = all.
+	Target        string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetEstimatesRequest) Reset() {
+	*x = ResetEstimatesRequest{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetEstimatesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetEstimatesRequest) ProtoMessage() {}
+
+func (x *ResetEstimatesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetEstimatesRequest.ProtoReflect.Descriptor instead.
+func (*ResetEstimatesRequest) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ResetEstimatesRequest) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+// ResetEstimatesResponse says what was.
+type ResetEstimatesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Kinds of text, each for one target, whose estimates are the plain ones again.
+	Forgotten     uint32 `protobuf:"varint,1,opt,name=forgotten,proto3" json:"forgotten,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetEstimatesResponse) Reset() {
+	*x = ResetEstimatesResponse{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetEstimatesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetEstimatesResponse) ProtoMessage() {}
+
+func (x *ResetEstimatesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetEstimatesResponse.ProtoReflect.Descriptor instead.
+func (*ResetEstimatesResponse) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ResetEstimatesResponse) GetForgotten() uint32 {
+	if x != nil {
+		return x.Forgotten
+	}
+	return 0
+}
+
 // Override is an operator's word that stands.
 type Override struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -350,7 +442,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[4]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -362,7 +454,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[4]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -375,7 +467,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Override) GetMode() string {
@@ -420,7 +512,11 @@ const file_iop_admin_v1_admin_proto_rawDesc = "" +
 	"\boverride\x18\x01 \x01(\v2\x16.iop.admin.v1.OverrideR\boverride\x12\x18\n" +
 	"\adurable\x18\x02 \x01(\bR\adurable\x12.\n" +
 	"\x13not_durable_because\x18\x03 \x01(\tR\x11notDurableBecause\x12\x1b\n" +
-	"\tin_flight\x18\x04 \x01(\rR\binFlight\"`\n" +
+	"\tin_flight\x18\x04 \x01(\rR\binFlight\"9\n" +
+	"\x15ResetEstimatesRequest\x12 \n" +
+	"\x06target\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06target\"6\n" +
+	"\x16ResetEstimatesResponse\x12\x1c\n" +
+	"\tforgotten\x18\x01 \x01(\rR\tforgotten\"`\n" +
 	"\bOverride\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x0e\n" +
@@ -430,10 +526,11 @@ const file_iop_admin_v1_admin_proto_rawDesc = "" +
 	"\x16OVERRIDE_ACTION_ENABLE\x10\x01\x12\x1b\n" +
 	"\x17OVERRIDE_ACTION_DISABLE\x10\x02\x12\x19\n" +
 	"\x15OVERRIDE_ACTION_DRAIN\x10\x03\x12\x19\n" +
-	"\x15OVERRIDE_ACTION_RESET\x10\x042\xb9\x01\n" +
+	"\x15OVERRIDE_ACTION_RESET\x10\x042\x96\x02\n" +
 	"\fAdminService\x12U\n" +
 	"\fReloadConfig\x12!.iop.admin.v1.ReloadConfigRequest\x1a\".iop.admin.v1.ReloadConfigResponse\x12R\n" +
-	"\vSetOverride\x12 .iop.admin.v1.SetOverrideRequest\x1a!.iop.admin.v1.SetOverrideResponseB4Z2github.com/iop-dev/iop/gen/go/iop/admin/v1;adminv1b\x06proto3"
+	"\vSetOverride\x12 .iop.admin.v1.SetOverrideRequest\x1a!.iop.admin.v1.SetOverrideResponse\x12[\n" +
+	"\x0eResetEstimates\x12#.iop.admin.v1.ResetEstimatesRequest\x1a$.iop.admin.v1.ResetEstimatesResponseB4Z2github.com/iop-dev/iop/gen/go/iop/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_iop_admin_v1_admin_proto_rawDescOnce sync.Once
@@ -448,26 +545,30 @@ func file_iop_admin_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_iop_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_iop_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_iop_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_iop_admin_v1_admin_proto_goTypes = []any{
-	(OverrideAction)(0),           // 0: iop.admin.v1.OverrideAction
-	(*ReloadConfigRequest)(nil),   // 1: iop.admin.v1.ReloadConfigRequest
-	(*ReloadConfigResponse)(nil),  // 2: iop.admin.v1.ReloadConfigResponse
-	(*SetOverrideRequest)(nil),    // 3: iop.admin.v1.SetOverrideRequest
-	(*SetOverrideResponse)(nil),   // 4: iop.admin.v1.SetOverrideResponse
-	(*Override)(nil),              // 5: iop.admin.v1.Override
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(OverrideAction)(0),            // 0: iop.admin.v1.OverrideAction
+	(*ReloadConfigRequest)(nil),    // 1: iop.admin.v1.ReloadConfigRequest
+	(*ReloadConfigResponse)(nil),   // 2: iop.admin.v1.ReloadConfigResponse
+	(*SetOverrideRequest)(nil),     // 3: iop.admin.v1.SetOverrideRequest
+	(*SetOverrideResponse)(nil),    // 4: iop.admin.v1.SetOverrideResponse
+	(*ResetEstimatesRequest)(nil),  // 5: iop.admin.v1.ResetEstimatesRequest
+	(*ResetEstimatesResponse)(nil), // 6: iop.admin.v1.ResetEstimatesResponse
+	(*Override)(nil),               // 7: iop.admin.v1.Override
+	(*timestamppb.Timestamp)(nil),  // 8: google.protobuf.Timestamp
 }
 var file_iop_admin_v1_admin_proto_depIdxs = []int32{
 	0, // 0: iop.admin.v1.SetOverrideRequest.action:type_name -> iop.admin.v1.OverrideAction
-	5, // 1: iop.admin.v1.SetOverrideResponse.override:type_name -> iop.admin.v1.Override
-	6, // 2: iop.admin.v1.Override.since:type_name -> google.protobuf.Timestamp
+	7, // 1: iop.admin.v1.SetOverrideResponse.override:type_name -> iop.admin.v1.Override
+	8, // 2: iop.admin.v1.Override.since:type_name -> google.protobuf.Timestamp
 	1, // 3: iop.admin.v1.AdminService.ReloadConfig:input_type -> iop.admin.v1.ReloadConfigRequest
 	3, // 4: iop.admin.v1.AdminService.SetOverride:input_type -> iop.admin.v1.SetOverrideRequest
-	2, // 5: iop.admin.v1.AdminService.ReloadConfig:output_type -> iop.admin.v1.ReloadConfigResponse
-	4, // 6: iop.admin.v1.AdminService.SetOverride:output_type -> iop.admin.v1.SetOverrideResponse
-	5, // [5:7] is the sub-list for method output_type
-	3, // [3:5] is the sub-list for method input_type
+	5, // 5: iop.admin.v1.AdminService.ResetEstimates:input_type -> iop.admin.v1.ResetEstimatesRequest
+	2, // 6: iop.admin.v1.AdminService.ReloadConfig:output_type -> iop.admin.v1.ReloadConfigResponse
+	4, // 7: iop.admin.v1.AdminService.SetOverride:output_type -> iop.admin.v1.SetOverrideResponse
+	6, // 8: iop.admin.v1.AdminService.ResetEstimates:output_type -> iop.admin.v1.ResetEstimatesResponse
+	6, // [6:9] is the sub-list for method output_type
+	3, // [3:6] is the sub-list for method input_type
 	3, // [3:3] is the sub-list for extension type_name
 	3, // [3:3] is the sub-list for extension extendee
 	0, // [0:3] is the sub-list for field type_name
@@ -484,7 +585,7 @@ func file_iop_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_admin_v1_admin_proto_rawDesc), len(file_iop_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

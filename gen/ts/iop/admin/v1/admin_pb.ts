@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file iop/admin/v1/admin.proto.
  */
 export const file_iop_admin_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("Chhpb3AvYWRtaW4vdjEvYWRtaW4ucHJvdG8SDGlvcC5hZG1pbi52MSIVChNSZWxvYWRDb25maWdSZXF1ZXN0ImkKFFJlbG9hZENvbmZpZ1Jlc3BvbnNlEhcKD2NvbmZpZ19yZXZpc2lvbhgBIAEoBBIPCgdjaGFuZ2VzGAIgAygJEhUKDW5lZWRzX3Jlc3RhcnQYAyADKAkSEAoId2FybmluZ3MYBCADKAkihAEKElNldE92ZXJyaWRlUmVxdWVzdBIYCgRub2RlGAEgASgJQgq6SAdyBRABGIABEhoKCHByb3ZpZGVyGAIgASgJQgi6SAVyAxiAARI4CgZhY3Rpb24YAyABKA4yHC5pb3AuYWRtaW4udjEuT3ZlcnJpZGVBY3Rpb25CCrpIB4IBBBABIAAigAEKE1NldE92ZXJyaWRlUmVzcG9uc2USKAoIb3ZlcnJpZGUYASABKAsyFi5pb3AuYWRtaW4udjEuT3ZlcnJpZGUSDwoHZHVyYWJsZRgCIAEoCBIbChNub3RfZHVyYWJsZV9iZWNhdXNlGAMgASgJEhEKCWluX2ZsaWdodBgEIAEoDSJPCghPdmVycmlkZRIMCgRtb2RlGAEgASgJEikKBXNpbmNlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIKCgJieRgDIAEoCSqgAQoOT3ZlcnJpZGVBY3Rpb24SHwobT1ZFUlJJREVfQUNUSU9OX1VOU1BFQ0lGSUVEEAASGgoWT1ZFUlJJREVfQUNUSU9OX0VOQUJMRRABEhsKF09WRVJSSURFX0FDVElPTl9ESVNBQkxFEAISGQoVT1ZFUlJJREVfQUNUSU9OX0RSQUlOEAMSGQoVT1ZFUlJJREVfQUNUSU9OX1JFU0VUEAQyuQEKDEFkbWluU2VydmljZRJVCgxSZWxvYWRDb25maWcSIS5pb3AuYWRtaW4udjEuUmVsb2FkQ29uZmlnUmVxdWVzdBoiLmlvcC5hZG1pbi52MS5SZWxvYWRDb25maWdSZXNwb25zZRJSCgtTZXRPdmVycmlkZRIgLmlvcC5hZG1pbi52MS5TZXRPdmVycmlkZVJlcXVlc3QaIS5pb3AuYWRtaW4udjEuU2V0T3ZlcnJpZGVSZXNwb25zZUI0WjJnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvYWRtaW4vdjE7YWRtaW52MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("Chhpb3AvYWRtaW4vdjEvYWRtaW4ucHJvdG8SDGlvcC5hZG1pbi52MSIVChNSZWxvYWRDb25maWdSZXF1ZXN0ImkKFFJlbG9hZENvbmZpZ1Jlc3BvbnNlEhcKD2NvbmZpZ19yZXZpc2lvbhgBIAEoBBIPCgdjaGFuZ2VzGAIgAygJEhUKDW5lZWRzX3Jlc3RhcnQYAyADKAkSEAoId2FybmluZ3MYBCADKAkihAEKElNldE92ZXJyaWRlUmVxdWVzdBIYCgRub2RlGAEgASgJQgq6SAdyBRABGIABEhoKCHByb3ZpZGVyGAIgASgJQgi6SAVyAxiAARI4CgZhY3Rpb24YAyABKA4yHC5pb3AuYWRtaW4udjEuT3ZlcnJpZGVBY3Rpb25CCrpIB4IBBBABIAAigAEKE1NldE92ZXJyaWRlUmVzcG9uc2USKAoIb3ZlcnJpZGUYASABKAsyFi5pb3AuYWRtaW4udjEuT3ZlcnJpZGUSDwoHZHVyYWJsZRgCIAEoCBIbChNub3RfZHVyYWJsZV9iZWNhdXNlGAMgASgJEhEKCWluX2ZsaWdodBgEIAEoDSIxChVSZXNldEVzdGltYXRlc1JlcXVlc3QSGAoGdGFyZ2V0GAEgASgJQgi6SAVyAxiAAiIrChZSZXNldEVzdGltYXRlc1Jlc3BvbnNlEhEKCWZvcmdvdHRlbhgBIAEoDSJPCghPdmVycmlkZRIMCgRtb2RlGAEgASgJEikKBXNpbmNlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIKCgJieRgDIAEoCSqgAQoOT3ZlcnJpZGVBY3Rpb24SHwobT1ZFUlJJREVfQUNUSU9OX1VOU1BFQ0lGSUVEEAASGgoWT1ZFUlJJREVfQUNUSU9OX0VOQUJMRRABEhsKF09WRVJSSURFX0FDVElPTl9ESVNBQkxFEAISGQoVT1ZFUlJJREVfQUNUSU9OX0RSQUlOEAMSGQoVT1ZFUlJJREVfQUNUSU9OX1JFU0VUEAQylgIKDEFkbWluU2VydmljZRJVCgxSZWxvYWRDb25maWcSIS5pb3AuYWRtaW4udjEuUmVsb2FkQ29uZmlnUmVxdWVzdBoiLmlvcC5hZG1pbi52MS5SZWxvYWRDb25maWdSZXNwb25zZRJSCgtTZXRPdmVycmlkZRIgLmlvcC5hZG1pbi52MS5TZXRPdmVycmlkZVJlcXVlc3QaIS5pb3AuYWRtaW4udjEuU2V0T3ZlcnJpZGVSZXNwb25zZRJbCg5SZXNldEVzdGltYXRlcxIjLmlvcC5hZG1pbi52MS5SZXNldEVzdGltYXRlc1JlcXVlc3QaJC5pb3AuYWRtaW4udjEuUmVzZXRFc3RpbWF0ZXNSZXNwb25zZUI0WjJnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvYWRtaW4vdjE7YWRtaW52MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * ReloadConfigRequest asks for a refresh.
@@ -153,6 +153,48 @@ export const SetOverrideResponseSchema: GenMessage<SetOverrideResponse> = /*@__P
   messageDesc(file_iop_admin_v1_admin, 3);
 
 /**
+ * ResetEstimatesRequest names what is to be forgotten.
+ *
+ * @generated from message iop.admin.v1.ResetEstimatesRequest
+ */
+export type ResetEstimatesRequest = Message<"iop.admin.v1.ResetEstimatesRequest"> & {
+  /**
+   * A served target, as providers name it; empty = all.
+   *
+   * @generated from field: string target = 1;
+   */
+  target: string;
+};
+
+/**
+ * Describes the message iop.admin.v1.ResetEstimatesRequest.
+ * Use `create(ResetEstimatesRequestSchema)` to create a new message.
+ */
+export const ResetEstimatesRequestSchema: GenMessage<ResetEstimatesRequest> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 4);
+
+/**
+ * ResetEstimatesResponse says what was.
+ *
+ * @generated from message iop.admin.v1.ResetEstimatesResponse
+ */
+export type ResetEstimatesResponse = Message<"iop.admin.v1.ResetEstimatesResponse"> & {
+  /**
+   * Kinds of text, each for one target, whose estimates are the plain ones again.
+   *
+   * @generated from field: uint32 forgotten = 1;
+   */
+  forgotten: number;
+};
+
+/**
+ * Describes the message iop.admin.v1.ResetEstimatesResponse.
+ * Use `create(ResetEstimatesResponseSchema)` to create a new message.
+ */
+export const ResetEstimatesResponseSchema: GenMessage<ResetEstimatesResponse> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 5);
+
+/**
  * Override is an operator's word that stands.
  *
  * @generated from message iop.admin.v1.Override
@@ -185,7 +227,7 @@ export type Override = Message<"iop.admin.v1.Override"> & {
  * Use `create(OverrideSchema)` to create a new message.
  */
 export const OverrideSchema: GenMessage<Override> = /*@__PURE__*/
-  messageDesc(file_iop_admin_v1_admin, 4);
+  messageDesc(file_iop_admin_v1_admin, 6);
 
 /**
  * OverrideAction is what an operator wants.
@@ -264,6 +306,17 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof SetOverrideRequestSchema;
     output: typeof SetOverrideResponseSchema;
+  },
+  /**
+   * ResetEstimates forgets what the input estimate has learned from the prompt
+   * tokens that providers counted, for one served target or for all.
+   *
+   * @generated from rpc iop.admin.v1.AdminService.ResetEstimates
+   */
+  resetEstimates: {
+    methodKind: "unary";
+    input: typeof ResetEstimatesRequestSchema;
+    output: typeof ResetEstimatesResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_iop_admin_v1_admin, 0);

@@ -41,6 +41,9 @@ const (
 	// AdminServiceSetOverrideProcedure is the fully-qualified name of the AdminService's SetOverride
 	// RPC.
 	AdminServiceSetOverrideProcedure = "/iop.admin.v1.AdminService/SetOverride"
+	// AdminServiceResetEstimatesProcedure is the fully-qualified name of the AdminService's
+	// ResetEstimates RPC.
+	AdminServiceResetEstimatesProcedure = "/iop.admin.v1.AdminService/ResetEstimates"
 )
 
 // AdminServiceClient is a client for the iop.admin.v1.AdminService service.
@@ -52,6 +55,9 @@ type AdminServiceClient interface {
 	// provider or a whole node, or takes it back. What is not configured is
 	// not_found.
 	SetOverride(context.Context, *v1.SetOverrideRequest) (*v1.SetOverrideResponse, error)
+	// ResetEstimates forgets what the input estimate has learned from the prompt
+	// tokens that providers counted, for one served target or for all.
+	ResetEstimates(context.Context, *v1.ResetEstimatesRequest) (*v1.ResetEstimatesResponse, error)
 }
 
 // NewAdminServiceClient constructs a client for the iop.admin.v1.AdminService service. By default,
@@ -77,13 +83,20 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("SetOverride")),
 			connect.WithClientOptions(opts...),
 		),
+		resetEstimates: connect.NewClient[v1.ResetEstimatesRequest, v1.ResetEstimatesResponse](
+			httpClient,
+			baseURL+AdminServiceResetEstimatesProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ResetEstimates")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // adminServiceClient implements AdminServiceClient.
 type adminServiceClient struct {
-	reloadConfig *connect.Client[v1.ReloadConfigRequest, v1.ReloadConfigResponse]
-	setOverride  *connect.Client[v1.SetOverrideRequest, v1.SetOverrideResponse]
+	reloadConfig   *connect.Client[v1.ReloadConfigRequest, v1.ReloadConfigResponse]
+	setOverride    *connect.Client[v1.SetOverrideRequest, v1.SetOverrideResponse]
+	resetEstimates *connect.Client[v1.ResetEstimatesRequest, v1.ResetEstimatesResponse]
 }
 
 // ReloadConfig calls iop.admin.v1.AdminService.ReloadConfig.
@@ -104,6 +117,15 @@ func (c *adminServiceClient) SetOverride(ctx context.Context, req *v1.SetOverrid
 	return nil, err
 }
 
+// ResetEstimates calls iop.admin.v1.AdminService.ResetEstimates.
+func (c *adminServiceClient) ResetEstimates(ctx context.Context, req *v1.ResetEstimatesRequest) (*v1.ResetEstimatesResponse, error) {
+	response, err := c.resetEstimates.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdminServiceHandler is an implementation of the iop.admin.v1.AdminService service.
 type AdminServiceHandler interface {
 	// ReloadConfig re-reads the configuration file, all or nothing. A file that
@@ -113,6 +135,9 @@ type AdminServiceHandler interface {
 	// provider or a whole node, or takes it back. What is not configured is
 	// not_found.
 	SetOverride(context.Context, *v1.SetOverrideRequest) (*v1.SetOverrideResponse, error)
+	// ResetEstimates forgets what the input estimate has learned from the prompt
+	// tokens that providers counted, for one served target or for all.
+	ResetEstimates(context.Context, *v1.ResetEstimatesRequest) (*v1.ResetEstimatesResponse, error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -134,12 +159,20 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("SetOverride")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceResetEstimatesHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceResetEstimatesProcedure,
+		svc.ResetEstimates,
+		connect.WithSchema(adminServiceMethods.ByName("ResetEstimates")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/iop.admin.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceReloadConfigProcedure:
 			adminServiceReloadConfigHandler.ServeHTTP(w, r)
 		case AdminServiceSetOverrideProcedure:
 			adminServiceSetOverrideHandler.ServeHTTP(w, r)
+		case AdminServiceResetEstimatesProcedure:
+			adminServiceResetEstimatesHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -155,4 +188,8 @@ func (UnimplementedAdminServiceHandler) ReloadConfig(context.Context, *v1.Reload
 
 func (UnimplementedAdminServiceHandler) SetOverride(context.Context, *v1.SetOverrideRequest) (*v1.SetOverrideResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.SetOverride is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ResetEstimates(context.Context, *v1.ResetEstimatesRequest) (*v1.ResetEstimatesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.ResetEstimates is not implemented"))
 }
