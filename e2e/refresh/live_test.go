@@ -54,9 +54,8 @@ func TestS08_R01_R03_EachLiveFieldReachesWaitersAtOnce(t *testing.T) {
 			t.Parallel()
 			gate := make(chan struct{})
 			b := newBackend(t, gate)
-			listen := freePort(t)
 			file := func(change func(object)) object {
-				return config(listen, "", b.URL, func(f object) {
+				return config(anyPort, "", b.URL, func(f object) {
 					provider(f)["capacity"] = 1
 					n := f["nodes"].([]object)[0]
 					n["providers"] = append(n["providers"].([]object), object{"id": "spare", "type": "openai", "base_url": b.URL + "/spare"})
@@ -95,13 +94,12 @@ func TestS08_R01_R03_EachLiveFieldReachesWaitersAtOnce(t *testing.T) {
 func TestS08_KeysAreRotatedUnderLoad(t *testing.T) {
 	gate := make(chan struct{})
 	b := newBackend(t, gate)
-	listen := freePort(t)
-	s := start(t, false, config(listen, "", b.URL, nil))
+	s := start(t, false, config(anyPort, "", b.URL, nil))
 	running := []<-chan answer{s.background("m"), s.background("m"), s.background("m")}
 	s.eventually("two run, one waits", func(s *controlv1.EdgeNodeSnapshot) bool {
 		return s.GetInFlightTotal() == 2 && s.GetQueueTotal() == 1
 	})
-	res := s.reload(config(listen, "", b.URL, func(f object) {
+	res := s.reload(config(anyPort, "", b.URL, func(f object) {
 		f["openai"] = object{"api_keys": []object{{"name": "client", "sha256": auth.HashToken("next-key")}}}
 	}))
 	require.Equal(t, []string{"openai.api_keys[client].sha256: changed"}, res.GetChanges(), "and no secret")
@@ -118,9 +116,8 @@ func TestS08_KeysAreRotatedUnderLoad(t *testing.T) {
 // limit in force holds, across groups.
 func TestS04_ABadTotalContextIsRefusedAtARefresh(t *testing.T) {
 	b := newBackend(t, nil)
-	listen := freePort(t)
 	site := func(total, long int) object {
-		return config(listen, "", b.URL, func(f object) {
+		return config(anyPort, "", b.URL, func(f object) {
 			p := f["nodes"].([]object)[0]["providers"].([]object)[0]
 			p["long_context_capacity"], p["total_context_tokens"] = long, total
 			f["models"] = []object{
@@ -151,10 +148,9 @@ func TestS04_ABadTotalContextIsRefusedAtARefresh(t *testing.T) {
 // Edge's file is refused as a whole.
 func TestS08_WhatNeedsARestartIsNamedAndWhatIsRefusedChangesNothing(t *testing.T) {
 	b := newBackend(t, nil)
-	listen := freePort(t)
-	s := start(t, false, config(listen, "", b.URL, nil))
+	s := start(t, false, config(anyPort, "", b.URL, nil))
 	site := func(id, stateDir string, capacity int) object {
-		return config(listen, stateDir, b.URL, func(f object) {
+		return config(anyPort, stateDir, b.URL, func(f object) {
 			f["edge"].(object)["id"] = id
 			f["nodes"].([]object)[0]["providers"].([]object)[0]["capacity"] = capacity
 		})

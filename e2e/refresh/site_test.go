@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -230,11 +231,19 @@ func (s *site) background(model string) <-chan answer {
 	return done
 }
 
-// freePort is a loopback address that nobody listens on.
+// anyPort is for an Edge that does not come back.
+const anyPort = "127.0.0.1:0"
+
+// freePort is a loopback address that nobody listens on, below those that the
+// kernel gives away by itself: it is free again while an Edge restarts.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 100 {
+		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 12000+rand.IntN(18000))); err == nil {
+			require.NoError(t, l.Close())
+			return l.Addr().String()
+		}
+	}
+	require.FailNow(t, "no free port")
+	return ""
 }
