@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 )
 
 // longBody is a chat request whose input is well over the threshold for long.
@@ -134,10 +136,11 @@ func TestL04_ProvidersCountsTightenTheEstimate(t *testing.T) {
 	for range 20 {
 		require.Equal(t, http.StatusOK, r.ask(t.Context(), fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, strings.Repeat("Explain how the gate keeps two long prompts apart. ", 50))).status)
 	}
+	r.eventually(func(s *controlv1.EdgeNodeSnapshot) bool {
+		return len(s.GetEstimateScales()) > 0 && s.GetEstimateScales()[0].GetAnswers() == 20
+	}, "the last answer counts, too") // after its client has it
 	scales := r.snapshot().GetEstimateScales()
-	require.NotEmpty(t, scales)
 	require.Equal(t, "x", scales[0].GetTarget())
-	require.EqualValues(t, 20, scales[0].GetAnswers())
 	require.Greater(t, scales[0].GetFactor(), 0.3)
 	require.Less(t, scales[0].GetFactor(), 1.0)
 }
@@ -215,7 +218,10 @@ func TestR02_RouteCarriesItsOwnPolicy(t *testing.T) {
 		}
 	})
 	r := start(t, edgeFile([]object{nodeConfig("n", provider("p", s.URL, 1))}, []object{model("big", "n/p=big-target")},
-		object{"openai": object{"model_routes": []object{{"model": "tiny", "adapter": "p", "target": "tiny-target", "max_queue": 1, "queue_timeout_ms": 800}}}}), "n")
+		object{"openai": object{"model_routes": []object{
+			{"model": "tiny", "adapter": "p", "target": "tiny-target", "max_queue": 1, "queue_timeout_ms": 120000},
+			{"model": "hasty", "adapter": "p", "max_queue": 1, "queue_timeout_ms": 1},
+		}}}), "n")
 	running := r.background(t.Context(), chatBody("big", false, ""))
 	r.running(1)
 	pool := r.background(t.Context(), chatBody("big", false, ""))
@@ -225,14 +231,15 @@ func TestR02_RouteCarriesItsOwnPolicy(t *testing.T) {
 	full := r.ask(t.Context(), chatBody("tiny", false, ""))
 	require.Equal(t, "queue_full", full.code(t))
 	scopes := r.snapshot().GetScopes()
-	require.Equal(t, []string{"pool", "route:tiny"}, []string{scopes[0].GetKey(), scopes[1].GetKey()})
+	require.Equal(t, []string{"pool", "route:tiny", "route:hasty"}, []string{scopes[0].GetKey(), scopes[1].GetKey(), scopes[2].GetKey()})
 	require.EqualValues(t, 1, scopes[0].GetPending(), "the route's waiter is not the pool's")
 	require.EqualValues(t, 1, scopes[1].GetPending())
 
-	late := <-route
+	late := r.ask(t.Context(), chatBody("hasty", false, ""))
 	require.Equal(t, "queue_timeout", late.code(t))
-	r.waiting(1) // the pool's own, longer patience
+	r.waiting(2) // by their own, longer patience
 	g.release()
+	require.Equal(t, http.StatusOK, (<-route).status)
 	require.Equal(t, http.StatusOK, (<-running).status)
 	require.Equal(t, http.StatusOK, (<-pool).status)
 	a := r.ask(t.Context(), chatBody("tiny", false, ""))
