@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -36,13 +37,18 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// freePort is an address where nobody listens.
+// freePort is an address where nobody listens, below those that the kernel gives
+// away by itself.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 100 {
+		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 12000+rand.IntN(18000))); err == nil {
+			require.NoError(t, l.Close())
+			return l.Addr().String()
+		}
+	}
+	require.FailNow(t, "no free port")
+	return ""
 }
 
 const usageHint = "Run \"iop --help\" or \"iop COMMAND --help\" for usage.\n"
