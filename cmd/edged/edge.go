@@ -89,7 +89,7 @@ func New(o Options) (*Edge, error) {
 	}
 	e := &Edge{
 		path: o.ConfigPath, clock: o.Clock, log: o.Logger, version: o.Version, watch: o.Watch && o.ConfigPath != "",
-		keyring: auth.NewKeyring(snap.Credentials), estimates: estimate.NewCalibration(), started: snap, lastLook: snap.Revision,
+		keyring: auth.NewKeyring(snap.Credentials), estimates: estimate.NewCalibration(), started: snap, lastLook: snap.Text,
 	}
 	e.openState(snap)
 	e.broker = broker.New(o.Clock, e.overrides.Apply(snap.Admission))

@@ -1,8 +1,6 @@
 package edged
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,13 +58,12 @@ var (
 
 func (e *Edge) readFile() ([]byte, error) { return configs.Read(e.path) }
 
-// lookOf names what was found in the file, as [config.Snapshot].Revision does.
+// lookOf names what was found in the file.
 func lookOf(text []byte, err error) string {
 	if err != nil {
 		return err.Error()
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:6])
+	return config.TextOf(text)
 }
 
 // refresh takes a new configuration in two phases: read and judge, which can

@@ -100,3 +100,18 @@ func TestOverridesAndRefreshesAreAudited(t *testing.T) {
 		require.Contains(t, log.String(), want)
 	}
 }
+
+// Where secrets are in files of their own, too, a start is no change of the file.
+func TestS08_AWatchFindsTheFileAsTheStartDid(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(secret, []byte("node-secret"), 0o600))
+	file := filepath.Join(t.TempDir(), "edge.yaml")
+	text := strings.Replace(small, `token_sha256: "411aef1cd40386a145545e71497c17773b01cee947d867079e4c499db71e8321"`, "token_file: "+filepath.ToSlash(secret), 1)
+	require.NotEqual(t, small, text)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	e, err := New(Options{ConfigPath: file, Clock: clockwork.NewFakeClock(), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(e.close)
+	require.True(t, e.reloadFile(e.readFile))
+	require.Len(t, e.state().Refreshes, 1)
+}

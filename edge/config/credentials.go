@@ -58,7 +58,6 @@ func (r *rules) credential(path, hashKey, what string, hash *string, file, env s
 			return
 		}
 		*hash = auth.HashToken(text)
-		r.referred = append(r.referred, *hash)
 		r.origins.Note(path+"."+hashKey, configs.FromInherited, "from "+given[0], path+"."+given[0])
 	}
 }

@@ -63,7 +63,6 @@ func TestSecretsByFileAndVariable(t *testing.T) {
 	changes, restart := config.Changes(s, after)
 	require.Equal(t, []string{"openai.api_keys[laptop].sha256: changed"}, changes)
 	require.Empty(t, restart)
-	require.NotEqual(t, s.Revision, after.Revision, "the text is the same, the configuration is not")
 	_, ok = auth.NewKeyring(after.Credentials).APIKey("MARK-key")
 	require.False(t, ok)
 }

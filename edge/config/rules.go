@@ -16,7 +16,6 @@ type rules struct {
 	problems configs.Problems
 	warnings []string
 	origins  *configs.Origins
-	referred []string // hashes of secrets that the file points to
 
 	providers map[string]*configv1.Provider // by "node/provider"
 	// unnamed is true when the id of some node or provider is not known: what

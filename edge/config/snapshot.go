@@ -1,10 +1,8 @@
 package config
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"strings"
 
 	"github.com/iop-dev/iop/configs"
 	"github.com/iop-dev/iop/edge/admission"
@@ -28,9 +26,8 @@ type Snapshot struct {
 	// Warnings are what works but is probably not meant, or will go away; each
 	// with its place in the file.
 	Warnings []string
-	// Revision names the text of the file, and the secrets that it points to: 12
-	// hexadecimal digits of their SHA-256.
-	Revision string
+	// Text names the text of the file, as [TextOf] does.
+	Text string
 
 	doc     *configs.Document
 	origins *configs.Origins
@@ -71,17 +68,22 @@ func Parse(path string, text []byte) (*Snapshot, error) {
 		return nil, err
 	}
 	r.fillDefaults()
-	sum := sha256.Sum256(append(bytes.Clone(text), strings.Join(r.referred, "")...))
 	return &Snapshot{
 		Config:      cfg,
 		Admission:   admissionOf(cfg),
 		Credentials: credentialsOf(cfg),
 		Models:      modelsOf(cfg),
 		Warnings:    r.warnings,
-		Revision:    hex.EncodeToString(sum[:6]),
+		Text:        TextOf(text),
 		doc:         doc,
 		origins:     r.origins,
 	}, nil
+}
+
+// TextOf names a file's text: 12 hexadecimal digits of its SHA-256.
+func TextOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
 }
 
 // CheckFiles judges the files that the configuration names: the certificate and

@@ -178,11 +178,11 @@ func TestCase_I12_NothingShowsSecrets(t *testing.T) {
 	}
 }
 
-func TestRevisionNamesTheText(t *testing.T) {
+func TestTextNamesTheText(t *testing.T) {
 	a, b := example(t), replace(t, "id: home", "id: away")
-	require.Len(t, a.Revision, 12)
-	require.NotEqual(t, a.Revision, b.Revision)
-	require.Equal(t, a.Revision, example(t).Revision)
+	require.Len(t, a.Text, 12)
+	require.NotEqual(t, a.Text, b.Text)
+	require.Equal(t, a.Text, example(t).Text)
 }
 
 func TestLoadNamesAMissingFile(t *testing.T) {
