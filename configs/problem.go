@@ -32,11 +32,18 @@ func (p Problem) String() string {
 // line for each. It is never empty when it is returned as an error.
 type Problems []Problem
 
-// Error is one line for each problem.
+// shownProblems bounds what one file can make a log line, an answer or a snapshot
+// hold.
+const shownProblems = 200
+
+// Error is one line for each problem, up to shownProblems.
 func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
-		lines[i] = p.String()
+	var lines []string
+	for _, p := range ps[:min(len(ps), shownProblems)] {
+		lines = append(lines, p.String())
+	}
+	if more := len(ps) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(lines, "\n")
 }

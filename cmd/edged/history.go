@@ -2,6 +2,7 @@ package edged
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/iop-dev/iop/services/control"
@@ -49,8 +50,10 @@ func (h *history) add(r Refresh) uint64 {
 	if r.Err == nil {
 		h.revision++
 	} else {
-		h.lastErr = r.Err.Error()
-		entry.Error = h.lastErr[:min(len(h.lastErr), errorKept)]
+		// Names of files need not be UTF-8, and a cut may go through a character; a
+		// message of the wire holds neither.
+		h.lastErr = strings.ToValidUTF8(r.Err.Error(), "?")
+		entry.Error = strings.ToValidUTF8(h.lastErr[:min(len(h.lastErr), errorKept)], "")
 	}
 	entry.Revision = h.revision
 	h.last = slices.Insert(h.last, 0, entry)

@@ -2,11 +2,13 @@ package edged
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
@@ -114,4 +116,23 @@ func TestS08_AWatchFindsTheFileAsTheStartDid(t *testing.T) {
 	t.Cleanup(e.close)
 	require.True(t, e.reloadFile(e.readFile))
 	require.Len(t, e.state().Refreshes, 1)
+}
+
+// However much is wrong with a file, and in whatever script, status can be sent.
+func TestS08_AHistoryOfManyErrorsStaysSmallAndReadable(t *testing.T) {
+	var log bytes.Buffer
+	e, file := idle(t, &log)
+	for shift := range 4 { // the cut goes through a character in some of them
+		text := small + strings.Repeat("#", shift) + "\n"
+		for n := range 1000 {
+			text += fmt.Sprintf("키%s%d: 1\n", strings.Repeat("x", shift), n)
+		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		_, err := e.Reload()
+		require.ErrorContains(t, err, "and 800 more")
+		s := e.state()
+		require.Less(t, len(s.LastRefreshError), 100<<10)
+		require.True(t, utf8.ValidString(s.Refreshes[0].Error))
+		require.LessOrEqual(t, len(s.Refreshes[0].Error), errorKept)
+	}
 }
