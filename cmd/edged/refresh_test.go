@@ -2,6 +2,7 @@ package edged
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -122,17 +123,21 @@ func TestS08_AWatchFindsTheFileAsTheStartDid(t *testing.T) {
 func TestS08_AHistoryOfManyErrorsStaysSmallAndReadable(t *testing.T) {
 	var log bytes.Buffer
 	e, file := idle(t, &log)
-	for shift := range 4 { // the cut goes through a character in some of them
-		text := small + strings.Repeat("#", shift) + "\n"
-		for n := range 1000 {
-			text += fmt.Sprintf("키%s%d: 1\n", strings.Repeat("x", shift), n)
-		}
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		_, err := e.Reload()
-		require.ErrorContains(t, err, "and 800 more")
-		s := e.state()
-		require.Less(t, len(s.LastRefreshError), 100<<10)
-		require.True(t, utf8.ValidString(s.Refreshes[0].Error))
-		require.LessOrEqual(t, len(s.Refreshes[0].Error), errorKept)
+	text := small
+	for n := range 1000 {
+		text += fmt.Sprintf("bogus_%d: 1\n", n)
 	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	_, err := e.Reload()
+	require.ErrorContains(t, err, "and 800 more")
+	require.Less(t, len(e.state().LastRefreshError), 100<<10)
+
+	var h history
+	for shift := range 3 { // the cut goes through a character in two of them
+		h.add(Refresh{Err: errors.New(strings.Repeat("x", shift) + strings.Repeat("키", errorKept))})
+		require.True(t, utf8.ValidString(h.shown()[0].Error))
+		require.InDelta(t, errorKept, len(h.shown()[0].Error), utf8.UTFMax)
+	}
+	h.add(Refresh{Err: errors.New("open edge\xff.yaml: no such file")})
+	require.Equal(t, "open edge?.yaml: no such file", h.refused())
 }
