@@ -101,7 +101,7 @@ func (e *Edge) judge(text []byte, err error) (*config.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return next, config.Refuse(e.path, e.snapshot(), next)
+	return next, config.Refuse(e.path, e.started, e.snapshot(), next)
 }
 
 // apply is the second phase.

@@ -90,7 +90,7 @@ func (e *Edge) rejectWaiters() {
 	e.applying.Lock()
 	defer e.applying.Unlock()
 	e.stopping = true
-	cfg := e.snapshot().Admission
+	cfg := e.overrides.Apply(e.snapshot().Admission)
 	cfg.Groups = nil
 	e.broker.Reconfigure(cfg)
 }

@@ -133,9 +133,13 @@ func (e *RefusedChangeError) Error() string {
 	return fmt.Sprintf("%s: %s: a refresh cannot change this, so nothing of the file is in force; is it another Edge's file? If it is meant, restart the Edge", e.File, strings.Join(e.Changes, "; "))
 }
 
-// Refuse returns a *RefusedChangeError if no refresh may lead from one snapshot
-// to the other.
-func Refuse(file string, before, after *Snapshot) error {
+// Refuse says whether a refresh may lead from one snapshot to the other in a
+// process that was started with a third: a *RefusedChangeError for what no refresh
+// may change, [configs.Problems] for what would let everyone in.
+func Refuse(file string, started, before, after *Snapshot) error {
+	if p := after.opens(started); p != nil {
+		return configs.Problems{*p}
+	}
 	e := &RefusedChangeError{File: file}
 	for _, c := range configs.Diff(before.Config, after.Config) {
 		if classes[c.Field] == Refused {
@@ -146,4 +150,18 @@ func Refuse(file string, before, after *Snapshot) error {
 		return nil
 	}
 	return e
+}
+
+// opens finds that keys are not asked for any more because the listener is no
+// longer one that other machines reach, while the process listens where it did
+// until its next start.
+func (s *Snapshot) opens(started *Snapshot) *configs.Problem {
+	served := started.Config.GetEdge().GetListen()
+	loopback, _ := parseListen(served)
+	if loopback || !s.Credentials.Open || s.doc.Has("edge.auth.mode") {
+		return nil
+	}
+	p := s.doc.Problemf(pathListen, "%q is served at the next start only; until then %q is, which other machines reach, and there are no openai.api_keys: keep a key until then, or write auth: {mode: none} to let everyone in",
+		s.Config.GetEdge().GetListen(), served)
+	return &p
 }

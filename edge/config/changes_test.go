@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/edge/config"
 )
 
@@ -50,12 +51,34 @@ func TestChangesNamesWhatNeedsARestart(t *testing.T) {
 
 func TestS08_AnotherEdgesFileIsRefused(t *testing.T) {
 	before := example(t)
-	require.NoError(t, config.Refuse("edge.yaml", before, replace(t, "capacity: 4\n", "capacity: 2\n", "listen: 127.0.0.1:8484", "listen: 127.0.0.1:9")))
-	err := config.Refuse("edge.yaml", before, replace(t, "id: home", "id: away", "capacity: 4\n", "capacity: 2\n"))
+	require.NoError(t, config.Refuse("edge.yaml", before, before, replace(t, "capacity: 4\n", "capacity: 2\n", "listen: 127.0.0.1:8484", "listen: 127.0.0.1:9")))
+	err := config.Refuse("edge.yaml", before, before, replace(t, "id: home", "id: away", "capacity: 4\n", "capacity: 2\n"))
 	var refused *config.RefusedChangeError
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, []string{"edge.id: home -> away"}, refused.Changes)
 	require.ErrorContains(t, err, "restart")
+}
+
+// A file that would be safe at the next start is not put into force while the
+// process still listens where others reach it.
+func TestS08_NoRefreshOpensAListenerThatOthersReach(t *testing.T) {
+	parse := func(text string) *config.Snapshot {
+		s, err := config.Parse("edge.yaml", []byte(text))
+		require.NoError(t, err)
+		return s
+	}
+	key := "openai: {api_keys: [{name: a, sha256: " + auth.HashToken("a") + "}]}\n"
+	reached := parse("edge: {listen: 0.0.0.0:8484, insecure_h2c: true}\n" + key)
+	between := parse("edge: {listen: 127.0.0.1:8484}\n" + key)
+	open := parse("edge: {listen: 127.0.0.1:8484}\n")
+	for _, before := range []*config.Snapshot{reached, between} {
+		err := config.Refuse("edge.yaml", reached, before, open)
+		require.ErrorContains(t, err, `edge.yaml:1:16: edge.listen: "127.0.0.1:8484" is served at the next start only; until then "0.0.0.0:8484" is`)
+		require.ErrorContains(t, config.Refuse("edge.yaml", reached, before, parse("")), "keep a key until then")
+		require.NoError(t, config.Refuse("edge.yaml", reached, before, between))
+		require.NoError(t, config.Refuse("edge.yaml", reached, before, parse("edge: {listen: 127.0.0.1:8484, auth: {mode: none}}\n")), "said in so many words")
+		require.NoError(t, config.Refuse("edge.yaml", between, before, open), "nobody else reaches it")
+	}
 }
 
 func TestChangesTellsRenamesAndRemovals(t *testing.T) {
