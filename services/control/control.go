@@ -5,6 +5,7 @@ package control
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -82,7 +83,7 @@ func (s *Service) snapshot(st State) *controlv1.EdgeNodeSnapshot {
 		At: timestamppb.New(st.At), Revision: a.Counters.Commands,
 		QueueTotal: uint32(a.QueueTotal), InFlightTotal: uint32(a.InFlight), OldestWaitMs: uint64(a.OldestWait.Milliseconds()),
 		ConfigRevision: st.ConfigRevision, LastRefreshError: st.LastRefreshError,
-		LongContextThresholdTokens: uint32(st.LongThreshold), NeedsRestart: st.NeedsRestart, OverridesNotDurable: st.OverridesLost,
+		LongContextThresholdTokens: uint32(min(st.LongThreshold, math.MaxUint32)), NeedsRestart: st.NeedsRestart, OverridesNotDurable: st.OverridesLost,
 		Counters: &controlv1.Counters{
 			Granted: a.Counters.Granted, Released: a.Counters.Released,
 			DoubleReleases: a.Counters.DoubleReleases, StaleRefused: a.Counters.Stale + st.StaleRefused,

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -102,5 +103,7 @@ func TestL08_SnapshotTellsWhyALongRequestWaits(t *testing.T) {
 	require.EqualValues(t, 1, p.GetLongContextCapacity())
 	require.EqualValues(t, 1, p.GetLongInFlight())
 	require.EqualValues(t, 100000, got.GetLongContextThresholdTokens())
+	st.LongThreshold = 1 << 40
+	require.EqualValues(t, math.MaxUint32, (&Service{}).snapshot(st).GetLongContextThresholdTokens(), "as much as fits")
 	require.True(t, proto.Equal(&controlv1.EstimateScale{Target: "t", Kind: "latin", Answers: 50, Factor: 0.75}, got.GetEstimateScales()[0]))
 }
