@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 )
 
@@ -43,11 +42,11 @@ func (p *FileProblems) Add(d *Document, path, name string, err error) {
 
 // AddKeyPair judges a certificate and its key.
 func (p *FileProblems) AddKeyPair(d *Document, certPath, cert, keyPath, key string) {
-	_, certErr := os.ReadFile(cert)
+	_, certErr := readRegular(cert, MaxFileBytes)
 	if certErr != nil {
 		p.Add(d, certPath, cert, certErr)
 	}
-	_, keyErr := os.ReadFile(key)
+	_, keyErr := readRegular(key, MaxFileBytes)
 	if keyErr != nil {
 		p.Add(d, keyPath, key, keyErr)
 	}
@@ -61,7 +60,7 @@ func (p *FileProblems) AddKeyPair(d *Document, certPath, cert, keyPath, key stri
 
 // AddAuthorities judges a PEM file of certificates.
 func (p *FileProblems) AddAuthorities(d *Document, path, name string) {
-	text, err := os.ReadFile(name)
+	text, err := readRegular(name, MaxFileBytes)
 	switch {
 	case err != nil:
 		p.Add(d, path, name, err)

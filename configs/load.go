@@ -2,7 +2,9 @@ package configs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"buf.build/go/protoyaml"
@@ -52,22 +54,35 @@ func Decode(file string, text []byte, into proto.Message) (*Document, Problems) 
 
 // Read is the text of a file of at most [MaxFileBytes].
 func Read(file string) ([]byte, error) {
-	info, err := os.Stat(file)
+	text, err := readRegular(file, MaxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	if info.IsDir() {
-		return nil, fmt.Errorf("read configuration: %s is a folder, not a file", file)
-	}
-	if info.Size() > MaxFileBytes {
+	if len(text) > MaxFileBytes {
 		return nil, Problems{{File: file, Line: 1, Column: 1,
-			Message: fmt.Sprintf("the file has %d bytes; at most %d are read", info.Size(), MaxFileBytes)}}
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+			Message: fmt.Sprintf("the file has more than %d bytes; at most that many are read", MaxFileBytes)}}
 	}
 	return text, nil
+}
+
+// readRegular reads a file up to one byte more than limit. Pipes and devices are
+// refused: they may have no end, or never begin, and a refresh must not wait.
+func readRegular(file string, limit int64) ([]byte, error) {
+	info, err := os.Stat(file)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("%s is a folder, not a file", file)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is a pipe or device; expected a regular file", file)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	return text, errors.Join(err, f.Close())
 }
 
 // judged puts the judged nodes in the place of those that protoyaml parses: it

@@ -1,9 +1,7 @@
 package configs
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -41,12 +39,8 @@ func (s Secret) Read() (string, error) {
 		}
 		return secret, usable(secret, s.Env)
 	}
-	f, err := os.Open(s.File)
+	text, err := readRegular(s.File, maxSecretBytes)
 	if err != nil {
-		return "", err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxSecretBytes+1))
-	if err = errors.Join(err, f.Close()); err != nil {
 		return "", err
 	}
 	if len(text) > maxSecretBytes {

@@ -161,7 +161,7 @@ func TestSecretsAreReadWhenAskedFor(t *testing.T) {
 		file("empty", " \n"):                         "is empty",
 		file("two", "MARK\nMARK"):                    "not a secret",
 		file("large", strings.Repeat("MARK", 1<<16)): "not a secret",
-		dir: "is a directory",
+		dir: "is a folder",
 	} {
 		c := parse(t, "node: {id: n, edge_url: 'http://e', token_file: "+text+"}")
 		_, err := c.Token()
