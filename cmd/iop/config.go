@@ -118,7 +118,7 @@ func check(file string) checkResult {
 	case configs.KindControlPlane:
 		return r.failed(errors.New("this is a Control Plane's file, which this version does not read"))
 	default:
-		s, err := config.Parse(file, text)
+		s, err := config.ParseElsewhere(file, text)
 		if err != nil {
 			return r.failed(err)
 		}

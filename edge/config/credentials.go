@@ -54,8 +54,12 @@ func (r *rules) credential(path, hashKey, what string, hash *string, file, env s
 		if err != nil {
 			var files configs.FileProblems
 			files.AddSecret(r.doc, path+"."+keys[1], path+"."+keys[2], secret)
-			r.problems = append(r.problems, files.All()...)
-			return
+			if !r.elsewhere || len(files.Wrong) > 0 {
+				r.problems = append(r.problems, files.All()...)
+				return
+			}
+			r.absent = append(r.absent, files.Missing...)
+			text = path // in its place, and nobody's secret: no two paths are the same
 		}
 		*hash = auth.HashToken(text)
 		r.origins.Note(path+"."+hashKey, configs.FromInherited, "from "+given[0], path+"."+given[0])

@@ -82,3 +82,20 @@ func TestSecretsThatCannotBeReadAreNamedByTheirPlace(t *testing.T) {
 	require.ErrorContains(t, err, "edge.yaml:13:24: nodes[3].token_env: found 6 characters; expected the name of an environment variable")
 	require.NotContains(t, err.Error(), "MARK")
 }
+
+// On another machine than the file's, secrets that are not there are findings for
+// whoever looks, and keep nobody from a migration.
+func TestSecretsOfAnotherMachineAreFindings(t *testing.T) {
+	text := []byte("openai: {api_keys: [{name: a, key_env: IOP_TEST_NOT_SET}, {name: b, key_file: no/such}]}\n" +
+		"nodes:\n  - id: n\n    token_env: IOP_TEST_NOT_SET\n    providers: [{id: p, type: simulator, max_queue: 7}]\n")
+	_, err := config.Parse("edge.yaml", text)
+	require.ErrorContains(t, err, "IOP_TEST_NOT_SET")
+	s, err := config.ParseElsewhere("edge.yaml", text)
+	require.NoError(t, err)
+	require.Len(t, s.CheckFiles().Missing, 3)
+	require.Empty(t, s.CheckFiles().Wrong)
+	m, err := config.Migrate("edge.yaml", text)
+	require.NoError(t, err)
+	require.Contains(t, string(m.Text), "max_queue: 7")
+	require.Len(t, m.Changes, 2)
+}

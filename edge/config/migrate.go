@@ -28,7 +28,7 @@ type Migration struct {
 // are those of [Parse], a conflict between legacy values among them, and a file
 // that is written in a way that only people can edit.
 func Migrate(path string, text []byte) (Migration, error) {
-	before, err := Parse(path, text)
+	before, err := ParseElsewhere(path, text)
 	if err != nil {
 		return Migration{}, err
 	}
@@ -47,7 +47,7 @@ func Migrate(path string, text []byte) (Migration, error) {
 		}
 	}
 	out := e.apply()
-	after, err := Parse(path, out)
+	after, err := ParseElsewhere(path, out)
 	if err != nil || !proto.Equal(withoutLegacy(before.Config), after.Config) {
 		return Migration{}, e.byHand()
 	}

@@ -16,6 +16,9 @@ type rules struct {
 	problems configs.Problems
 	warnings []string
 	origins  *configs.Origins
+	// elsewhere is whether secrets may be absent: those that are, are noted.
+	elsewhere bool
+	absent    configs.Problems
 
 	providers map[string]*configv1.Provider // by "node/provider"
 	// unnamed is true when the id of some node or provider is not known: what

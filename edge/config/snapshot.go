@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 
 	"github.com/iop-dev/iop/configs"
 	"github.com/iop-dev/iop/edge/admission"
@@ -31,6 +32,7 @@ type Snapshot struct {
 
 	doc     *configs.Document
 	origins *configs.Origins
+	absent  configs.Problems // see ParseElsewhere
 }
 
 // Model is an external model id.
@@ -56,13 +58,20 @@ func Load(path string) (*Snapshot, error) {
 // Parse judges the text of a file; path is its name in problems. Of other files
 // it reads only the secrets that this one points to. An error is always
 // [configs.Problems]: all that is wrong, at once.
-func Parse(path string, text []byte) (*Snapshot, error) {
+func Parse(path string, text []byte) (*Snapshot, error) { return parse(path, text, false) }
+
+// ParseElsewhere is Parse on a machine that the file may not be meant for: secrets
+// that it points to and that are not here are findings of CheckFiles. What it
+// returns is for looking at, not for serving.
+func ParseElsewhere(path string, text []byte) (*Snapshot, error) { return parse(path, text, true) }
+
+func parse(path string, text []byte, elsewhere bool) (*Snapshot, error) {
 	cfg := &configv1.EdgeConfig{}
 	doc, problems := configs.Decode(path, text, cfg)
 	if !doc.Readable {
 		return nil, problems.Err()
 	}
-	r := &rules{doc: doc, cfg: cfg, problems: problems, origins: doc.Origins()}
+	r := &rules{doc: doc, cfg: cfg, problems: problems, origins: doc.Origins(), elsewhere: elsewhere}
 	r.all()
 	if err := r.problems.Err(); err != nil {
 		return nil, err
@@ -77,6 +86,7 @@ func Parse(path string, text []byte) (*Snapshot, error) {
 		Text:        TextOf(text),
 		doc:         doc,
 		origins:     r.origins,
+		absent:      r.absent,
 	}, nil
 }
 
@@ -87,9 +97,9 @@ func TextOf(text []byte) string {
 }
 
 // CheckFiles judges the files that the configuration names: the certificate and
-// its key.
+// its key, and secrets that [ParseElsewhere] has not found.
 func (s *Snapshot) CheckFiles() configs.FileProblems {
-	var problems configs.FileProblems
+	problems := configs.FileProblems{Missing: slices.Clone(s.absent)}
 	if files := s.Config.GetEdge().GetTls(); files != nil {
 		problems.AddKeyPair(s.doc, "edge.tls.cert_file", files.GetCertFile(), "edge.tls.key_file", files.GetKeyFile())
 	}
