@@ -88,7 +88,7 @@ func TestConfigCheckLooksAtTheFilesThatAreNamed(t *testing.T) {
 		"no certificate":       {"edge", edge(none, good), ":3:16: edge.tls.cert_file: found \"" + none + "\"; there is no such file (looked for " + none + ")", exitDone, exitRefused},
 		"no key":               {"edge", edge(crt, none), ":4:15: edge.tls.key_file: found \"" + none + "\"; there is no such file", exitDone, exitRefused},
 		"the key of another":   {"edge", edge(crt, other), ":3:16: edge.tls.cert_file: found \"" + crt + "\"; with key_file", exitFailed, exitRefused},
-		"a folder":             {"edge", edge(dir, good), ":3:16: edge.tls.cert_file: found \"" + dir + "\"; is a directory", exitFailed, exitRefused},
+		"a folder":             {"edge", edge(dir, good), ":3:16: edge.tls.cert_file: found \"" + dir + "\"; " + dir + " is a folder, not a file", exitFailed, exitRefused},
 		"no token of an admin": {"edge", "edge:\n  admin_tokens:\n    - name: a\n      token_file: " + none + "\n", ":4:19: edge.admin_tokens[0].token_file: found \"" + none + "\"; there is no such file", exitDone, exitRefused},
 		"no key of a client":   {"edge", "openai:\n  api_keys:\n    - {name: a, key_env: IOP_TEST_NOT_SET}\n    - {name: b, key_env: IOP_TEST_NOT_SET}\n", ":3:26: openai.api_keys[0].key_env: found \"IOP_TEST_NOT_SET\"; that environment variable is empty or not set", exitDone, exitRefused},
 		"key of two lines":     {"edge", "openai:\n  api_keys:\n    - {name: a, key_file: " + twoLines + "}\n", ":3:27: openai.api_keys[0].key_file: found", exitFailed, exitRefused},
