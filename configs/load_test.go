@@ -213,6 +213,23 @@ func TestKindOf(t *testing.T) {
 	require.Equal(t, configs.KindEdge, configs.KindOf(nil))
 }
 
+// People write the key itself where an entry about a key belongs.
+func TestSecretsInThePlaceOfEntriesAreNotShown(t *testing.T) {
+	for _, text := range []string{
+		"openai: {api_keys: [sk-MARK]}", "openai: {api_keys: sk-MARK}", "openai: {api_keys: [[sk-MARK]]}",
+		"edge: {admin_tokens: sk-MARK, read_tokens: [sk-MARK]}", "nodes: [sk-MARK]", "nodes: sk-MARK",
+	} {
+		_, err := edge(t, text)
+		require.Error(t, err, text)
+		require.NotContains(t, err.Error(), "MARK", text)
+	}
+	for _, text := range []string{"provider_credentials: [sk-MARK]", "provider_credentials: sk-MARK", "node: sk-MARK"} {
+		err := configs.Unmarshal("node.yaml", []byte(text), &configv1.NodeConfig{})
+		require.ErrorContains(t, err, "(not shown)", text)
+		require.NotContains(t, err.Error(), "MARK", text)
+	}
+}
+
 func TestNearest(t *testing.T) {
 	names := []string{"capacity", "cancel", "cancel_grace_ms", "id"}
 	for word, want := range map[string]string{"capacty": "capacity", "cpaacity": "capacity", "Capacity": "capacity", "cancle": "cancel", "di": "id", "idd": "id", "priority": "", "": "", "x": ""} {

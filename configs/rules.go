@@ -132,6 +132,18 @@ func isSecret(fd protoreflect.FieldDescriptor) bool {
 	return strings.HasSuffix(string(fd.Name()), "sha256") || fd.Name() == "ca_pin"
 }
 
+// holdsSecret reports whether a message says what a secret is or where: text in
+// its place is the secret itself as likely as not.
+func holdsSecret(md protoreflect.MessageDescriptor) bool {
+	fields := md.Fields()
+	for i := range fields.Len() {
+		if fd := fields.Get(i); isSecret(fd) || strings.HasSuffix(string(fd.Name()), "_env") {
+			return true
+		}
+	}
+	return false
+}
+
 // shown is the text of a value that is no secret, without a password that a URL
 // may carry.
 func shown(fd protoreflect.FieldDescriptor, text string) string {

@@ -40,7 +40,7 @@ func (s *strict) value(path string, n *yaml.Node, format string, args ...any) {
 // message judges a mapping. False means that the node cannot be used at all.
 func (s *strict) message(n *yaml.Node, md protoreflect.MessageDescriptor, path string) bool {
 	if n.Kind != yaml.MappingNode {
-		s.value(path, n, "found %s%s; expected keys: %s", describeNode(n, false), spaceHint(n), strings.Join(keys(md), ", "))
+		s.value(path, n, "found %s%s; expected keys: %s", describeNode(n, holdsSecret(md)), spaceHint(n), strings.Join(keys(md), ", "))
 		return false
 	}
 	var kept []*yaml.Node
@@ -142,7 +142,7 @@ func (s *strict) content(v *yaml.Node, fd protoreflect.FieldDescriptor, path str
 		return s.one(v, fd, path)
 	}
 	if v.Kind != yaml.SequenceNode {
-		s.value(path, v, `found %s; expected a list: entries on lines of their own that begin with "- ", or all of them in [ ]`, describeNode(v, isSecret(fd)))
+		s.value(path, v, `found %s; expected a list: entries on lines of their own that begin with "- ", or all of them in [ ]`, describeNode(v, isSecret(fd) || fd.Message() != nil && holdsSecret(fd.Message())))
 		return false
 	}
 	whole := true
