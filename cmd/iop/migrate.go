@@ -66,13 +66,18 @@ func migrate(file string) (config.Migration, error) {
 }
 
 // replaceFile writes a file so that readers see the old text or the new one. A
-// file that is there keeps its mode; a symbolic link keeps pointing to it.
+// file that is there keeps its mode; a symbolic link keeps pointing to it. What
+// is no regular file, such as /dev/stdout, is written to and never replaced.
 func replaceFile(path string, text []byte) error {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
 	mode := fs.FileMode(0o644)
 	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("write %s: it is a folder; name the file in it", path)
+	case err == nil && !info.Mode().IsRegular():
+		return writeInto(path, text)
 	case err == nil:
 		mode = info.Mode().Perm()
 	case !errors.Is(err, fs.ErrNotExist):
@@ -91,4 +96,14 @@ func replaceFile(path string, text []byte) error {
 		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(temporary.Name()))
 	}
 	return nil
+}
+
+// writeInto writes to a pipe or device.
+func writeInto(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
 }
