@@ -66,6 +66,7 @@ type FailedError struct {
 	Message   string // for logs
 	Started   bool   // a frame has reached the sink
 	HandedOff bool   // the request may have reached a provider
+	Stopped   bool   // because the Edge stops
 	Grant     Grant
 }
 
@@ -112,7 +113,9 @@ func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
 		}
 		err = failed
 	case errors.Is(err, ErrStopped) && x != nil && x.handedOff:
-		err = x.failed(ProviderDisconnected, "the Edge stopped before the answer's end")
+		failed := x.failed(ProviderDisconnected, "the Edge stopped before the answer's end")
+		failed.Stopped = true
+		err = failed
 	}
 	d.record(ctx, r, x, err)
 	return err

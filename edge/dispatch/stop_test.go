@@ -34,6 +34,7 @@ func TestAStopTellsWhoMayBeRepeated(t *testing.T) {
 	require.Equal(t, ProviderDisconnected, failed.Code)
 	require.True(t, failed.Started)
 	require.True(t, failed.HandedOff)
+	require.True(t, failed.Stopped)
 	require.Equal(t, "discarded", stream.end)
 	r.idle()
 	require.Contains(t, r.logs.String(), "outcome=draining")

@@ -223,7 +223,7 @@ func (h *Handler) failed(ctx context.Context, y *relay, s *active, id string, er
 	if !known {
 		h.log.Error("request failed by an unforeseen error", "request_id", id, "error", err)
 	}
-	if isFailure && errors.Is(context.Cause(ctx), dispatch.ErrStopped) {
+	if isFailure && failure.Stopped {
 		p.message = "The server was shut down before the answer was complete."
 	}
 	if y.begun {

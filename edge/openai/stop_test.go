@@ -53,7 +53,7 @@ func untilStopped(inside chan<- struct{}, err error, frames ...dispatch.Frame) d
 }
 
 func lostToAStop(started bool) error {
-	return &dispatch.FailedError{Code: dispatch.ProviderDisconnected, Started: started, HandedOff: true, Grant: grant}
+	return &dispatch.FailedError{Code: dispatch.ProviderDisconnected, Started: started, HandedOff: true, Stopped: true, Grant: grant}
 }
 
 // Whoever is still running at the end of the grace is told, in the terms of the

@@ -143,6 +143,10 @@ func dispatchFailure(f *dispatch.FailedError) (connect.Code, *inferencev1.Failur
 	if f.HandedOff {
 		code = connect.CodeAborted
 	}
+	if f.Stopped {
+		d.Message = "the server was shut down before the answer was complete"
+		return code, d
+	}
 	switch f.Code {
 	case dispatch.ProviderBusy:
 		d.Reason, d.Message, d.RetryAfterSeconds = inferencev1.FailureReason_FAILURE_REASON_PROVIDER_BUSY, "the provider has no free slot; retry later", 1

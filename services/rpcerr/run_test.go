@@ -78,6 +78,8 @@ func TestRun(t *testing.T) {
 		require.Equal(t, got, again)
 		require.Equal(t, detail.GetReason(), sameDetail.GetReason())
 	}
+	detail, _, _ := Run(&dispatch.FailedError{Code: dispatch.ProviderDisconnected, HandedOff: true, Stopped: true})
+	require.Equal(t, "the server was shut down before the answer was complete", detail.GetMessage())
 	detail, known, got := Run(errors.New("open /etc/iop/secret: denied"))
 	require.False(t, known)
 	require.Equal(t, connect.CodeInternal, connect.CodeOf(got))

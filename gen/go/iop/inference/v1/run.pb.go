@@ -1633,10 +1633,10 @@ const file_iop_inference_v1_run_proto_rawDesc = "" +
 	"\x10reasoning_effort\x18\x06 \x01(\x0e2!.iop.inference.v1.ReasoningEffortB\b\xbaH\x05\x82\x01\x02\x10\x01R\x0freasoningEffort\x12%\n" +
 	"\anum_ctx\x18\a \x01(\rB\a\xbaH\x04*\x02(\x01H\x00R\x06numCtx\x88\x01\x01B\n" +
 	"\n" +
-	"\b_num_ctx\"\xcd\x04\n" +
-	"\aMessage\x126\n" +
-	"\x04role\x18\x01 \x01(\x0e2\x16.iop.inference.v1.RoleB\n" +
-	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x04role\x127\n" +
+	"\b_num_ctx\"\xab\x05\n" +
+	"\aMessage\x12\x93\x01\n" +
+	"\x04role\x18\x01 \x01(\x0e2\x16.iop.inference.v1.RoleBg\xbaHd\xba\x01a\n" +
+	"\fmessage.role\x12;must be ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT or ROLE_TOOL\x1a\x14this in [1, 2, 3, 4]R\x04role\x127\n" +
 	"\x05parts\x18\x02 \x03(\v2\x16.iop.inference.v1.PartB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\x05parts\x12D\n" +
 	"\n" +
 	"tool_calls\x18\x03 \x03(\v2\x1a.iop.inference.v1.ToolCallB\t\xbaH\x06\x92\x01\x03\x10\x80\x04R\ttoolCalls\x12*\n" +
