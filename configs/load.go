@@ -52,11 +52,20 @@ func Decode(file string, text []byte, into proto.Message) (*Document, Problems) 
 	return doc, append(s.problems, judge(doc, into)...).Sorted()
 }
 
-// Read is the text of a file of at most [MaxFileBytes].
+// UnreadableError is a configuration file of which nothing can be read.
+type UnreadableError struct{ Err error }
+
+func (e *UnreadableError) Error() string { return "read configuration: " + e.Err.Error() }
+
+// Unwrap is why.
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
+// Read is the text of a file of at most [MaxFileBytes]. Errors are [Problems] or
+// an [UnreadableError].
 func Read(file string) ([]byte, error) {
 	text, err := readRegular(file, MaxFileBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+		return nil, &UnreadableError{err}
 	}
 	if len(text) > MaxFileBytes {
 		return nil, Problems{{File: file, Line: 1, Column: 1,

@@ -50,6 +50,7 @@ func From(err error) error {
 		problems configs.Problems
 		refused  *config.RefusedChangeError
 		unknown  *NotConfiguredError
+		noFile   *configs.UnreadableError
 	)
 	switch {
 	case err == nil:
@@ -66,6 +67,8 @@ func From(err error) error {
 		return connect.NewError(connect.CodeNotFound, unknown)
 	case errors.As(err, &refused):
 		return connect.NewError(connect.CodeInvalidArgument, refused)
+	case errors.As(err, &noFile):
+		return connect.NewError(connect.CodeFailedPrecondition, noFile)
 	case errors.As(err, &problems):
 		return connect.NewError(connect.CodeInvalidArgument, problems)
 	case errors.Is(err, context.Canceled):

@@ -28,6 +28,7 @@ func TestFrom(t *testing.T) {
 		{fmt.Errorf("refresh: %w", &config.RefusedChangeError{File: "edge.yaml", Changes: []string{"edge.id: a -> b"}}), connect.CodeInvalidArgument, "edge.id: a -> b"},
 		{fmt.Errorf("wait: %w", context.Canceled), connect.CodeCanceled, "canceled"},
 		{fmt.Errorf("wait: %w", context.DeadlineExceeded), connect.CodeDeadlineExceeded, "deadline"},
+		{fmt.Errorf("refused: %w", &configs.UnreadableError{Err: errors.New("edge.yaml is a folder, not a file")}), connect.CodeFailedPrecondition, "read configuration: edge.yaml is a folder, not a file"},
 		{errors.New("open /etc/iop/secret: denied"), connect.CodeInternal, "internal error"},
 	} {
 		got := From(tt.err)
