@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,12 +41,12 @@ models: [{id: m, providers: [{node: gx10, provider: vllm}]}]
 `), 0o600))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan int, 1)
-	var log bytes.Buffer
-	go func() { ended <- execute(ctx, []string{"edge", "-c", file}, &log, &log) }()
+	var logged bytes.Buffer
+	go func() { ended <- execute(ctx, []string{"edge", "-c", file}, &logged, &logged) }()
 	t.Cleanup(func() {
 		stop()
-		require.Equal(t, exitDone, <-ended, log.String())
-		require.NotContains(t, log.String(), adminSecret)
+		require.Equal(t, exitDone, <-ended, logged.String())
+		require.NotContains(t, logged.String(), adminSecret)
 	})
 	url = "http://" + address
 	t.Setenv(tokenEnv, adminSecret)
@@ -86,15 +88,54 @@ func TestU19_ConfigReloadPrintsWhatHasChanged(t *testing.T) {
 
 	t.Setenv(edgeEnv, url)
 	replaceIn(t, file, "capacity: 2", "capacty: 2")
-	code, stdout, stderr = iop(t, "config", "reload")
-	require.Equal(t, exitFailed, code)
-	require.Empty(t, stdout)
-	require.Regexp(t, `edge\.yaml:\d+:\d+: .*capacty.*did you mean "capacity"`, stderr)
+	for _, by := range [][]string{nil, {"-c", file}} {
+		code, stdout, stderr = iop(t, append([]string{"config", "reload"}, by...)...)
+		require.Equal(t, exitFailed, code)
+		require.Empty(t, stdout)
+		require.Regexp(t, `edge\.yaml:\d+:\d+: .*capacty.*did you mean "capacity"`, stderr)
+	}
 	replaceIn(t, file, "capacty: 2", "capacity: 2", "id: cli", "id: other")
 	code, _, stderr = iop(t, "config", "reload")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "edge.id: cli -> other")
 	require.Contains(t, stderr, "another Edge's file")
+}
+
+// Taking a machine out does not wait for the file to be mended.
+func TestCLI_AFileThatIsWrongStillFindsItsEdge(t *testing.T) {
+	file, _ := runningEdge(t)
+	for _, pairs := range [][]string{
+		{"capacity: 4", "capacity: x"},
+		{"capacity: x", "capacity: 4", "token_sha256:", "token_file: none.token #"},
+		{"models: [", "models: [["},
+	} {
+		replaceIn(t, file, pairs...)
+		code, stdout, stderr := iop(t, "provider", "drain", "gx10/vllm", "-c", file)
+		require.Equal(t, exitDone, code, stderr)
+		require.Contains(t, stdout, "gx10/vllm: draining")
+		code, _, stderr = iop(t, "config", "reload", "-c", file)
+		require.Equal(t, exitFailed, code, stderr)
+		require.Contains(t, stderr, "edge.yaml:")
+	}
+}
+
+func TestCLI_AnEdgeBehindTLSIsExplained(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	t.Setenv(tokenEnv, adminSecret)
+	for scheme, wants := range map[string][]string{
+		"http://":  {"refuses plain HTTP", "--edge https://127.0.0.1:", "--ca-file"},
+		"https://": {"is not trusted", "--ca-file FILE", "edge.tls.cert_file"},
+	} {
+		code, stdout, stderr := iop(t, "config", "reload", "--edge", scheme+server.Listener.Addr().String())
+		require.Equal(t, exitFailed, code)
+		require.Empty(t, stdout)
+		for _, want := range wants {
+			require.Contains(t, stderr, want)
+		}
+	}
 }
 
 // "iop edge" reads a changed file with nobody asking it to.

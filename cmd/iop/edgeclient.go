@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/iop-dev/iop/edge/config"
-	configv1 "github.com/iop-dev/iop/gen/go/iop/config/v1"
 )
 
 // Where a command looks for an Edge and a token that no flag names.
@@ -63,21 +62,19 @@ func (f *edgeFlags) caller() (*edgeCaller, error) {
 	if base == "" {
 		base = os.Getenv(edgeEnv)
 	}
-	var edge *configv1.Edge
+	var at config.Location
 	if f.file != "" {
-		snapshot, err := config.Load(f.file)
-		if err != nil {
-			return nil, refused(fmt.Errorf("to find the Edge: %w (or name it by --edge)", err))
+		if at, err = config.Locate(f.file); err != nil {
+			return nil, &exitError{exitRefused, fmt.Errorf("to find the Edge by -c (or name it by --edge URL): %w", err)}
 		}
-		edge = snapshot.Config.GetEdge()
 		if ca == "" {
-			ca = edge.GetTls().GetCertFile()
+			ca = at.CertFile
 		}
 	}
 	switch {
 	case base != "":
-	case edge != nil:
-		if base, err = adminURL(edge); err != nil {
+	case f.file != "":
+		if base, err = adminURL(at); err != nil {
 			return nil, err
 		}
 	default:
@@ -116,16 +113,16 @@ func (f *edgeFlags) token() (string, error) {
 
 // adminURL is where an Edge with this configuration can be reached from its own
 // machine.
-func adminURL(edge *configv1.Edge) (string, error) {
-	host, port, err := net.SplitHostPort(edge.GetAdminListen())
+func adminURL(at config.Location) (string, error) {
+	host, port, err := net.SplitHostPort(at.AdminListen)
 	if err != nil || port == "0" {
-		return "", usagef("the Edge listens on %q, which tells no port: name it by --edge URL, as its log does", edge.GetAdminListen())
+		return "", usagef("the Edge listens on %q, which tells no port: name it by --edge URL, as its log does", at.AdminListen)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
 	scheme := "http"
-	if edge.GetTls() != nil {
+	if at.TLS {
 		scheme = "https"
 	}
 	return scheme + "://" + net.JoinHostPort(host, port), nil
@@ -169,13 +166,21 @@ func (e *edgeCaller) failed(err error) error {
 	defer e.client.CloseIdleConnections()
 	var answer *connect.Error
 	var dial *net.OpError
+	var untrusted *tls.CertificateVerificationError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("the certificate of the Edge at %s is not trusted: give --ca-file FILE, with that certificate (edge.tls.cert_file) or its authority's (%w)", e.url, untrusted.Err)
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("no Edge answers at %s: is it running, and is this its admin listener? Name it by --edge URL, $%s or -c edge.yaml (%w)", e.url, edgeEnv, dial.Err)
 	case !errors.As(err, &answer):
 		return fmt.Errorf("call to the Edge at %s: %w", e.url, err)
+	}
+	if strings.HasPrefix(e.url, "http:") && answer.Message() == "400 Bad Request" {
+		// What a TLS listener says to plain HTTP, and no admin API to a call.
+		return fmt.Errorf("what answers at %s refuses plain HTTP: an Edge with edge.tls speaks TLS; name it by --edge https://%s, with --ca-file FILE unless this machine trusts its certificate already",
+			e.url, strings.TrimPrefix(e.url, "http://"))
 	}
 	switch answer.Code() {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
