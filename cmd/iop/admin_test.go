@@ -217,7 +217,7 @@ func TestCLI_AnEdgeThatIsNotThereOrRefusesIsExplained(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"provider":                    "needs a subcommand",
-		"provider drain":              "accepts 1 arg(s)",
+		"provider drain":              "needs one NODE/PROVIDER",
 		"provider drain gx10":         "expected NODE/PROVIDER",
 		"node drain gx10/vllm":        `one provider is the matter of "iop provider drain"`,
 		"provider bogus gx10/vllm":    "unknown command",

@@ -47,7 +47,7 @@ state folder holds. Files and environment variables that
 it names and that are missing here are warnings, since it may be meant for
 another machine; --strict makes every warning fail the check. Nothing is started
 and no port is bound.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: operation(func(*cobra.Command, []string) error {
 			if file == "" {
 				return usagef("config check needs a file: -c FILE")

@@ -24,7 +24,7 @@ func newEdge(logs *logFlags, stderr io.Writer) *cobra.Command {
 A changed file is read again by itself, and at SIGHUP or "iop config reload": a
 good one takes effect at once, a bad one changes nothing. SIGINT and SIGTERM stop
 it in order; a second one stops it at once.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: operation(func(c *cobra.Command, _ []string) error {
 			if file == "" {
 				return usagef("edge needs its configuration: -c edge.yaml")

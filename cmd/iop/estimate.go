@@ -31,7 +31,12 @@ func newEstimateReset(stdout io.Writer) *cobra.Command {
 		Long: `Forget what the estimate has learned from the prompt tokens that providers
 counted, for one served target (the provider's own name of a model) or for all:
 after a model behind a name was changed, for example. It learns again.`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("%s takes one TARGET at most; found %d", c.CommandPath(), len(args))
+			}
+			return nil
+		},
 		RunE: operation(func(c *cobra.Command, args []string) error {
 			caller, err := edge.caller()
 			if err != nil {

@@ -57,7 +57,17 @@ func TestCLI_WrongUsageIsExitCode2AndSaysWhatIsWrong(t *testing.T) {
 	for line, want := range map[string]string{
 		"bogus":                                 `iop: unknown command "bogus" for "iop"`,
 		"edge":                                  `iop: edge needs its configuration: -c edge.yaml`,
-		"edge extra":                            `iop: unknown command "extra" for "iop edge"`,
+		"edge extra":                            `iop: "extra" is too much: a file is named by -c, as in iop edge -c extra`,
+		"config check edge.yaml":                `iop: "edge.yaml" is too much: a file is named by -c, as in iop config check -c edge.yaml`,
+		"config migrate edge.yaml":              `iop: "edge.yaml" is too much: a file is named by -c, as in iop config migrate -c edge.yaml`,
+		"config reload edge.yaml":               `iop: "edge.yaml" is too much: a file is named by -c, as in iop config reload -c edge.yaml`,
+		"node node.yaml":                        `iop: "node.yaml" is no subcommand of iop node; a file is named by -c, as in iop node -c node.yaml`,
+		"up edge.yaml":                          `iop: "edge.yaml" is too much: iop up takes flags only`,
+		"version 1":                             `iop: "1" is too much: iop version takes flags only`,
+		"provider drain":                        `iop: iop provider drain needs one NODE/PROVIDER, as in iop provider drain gx10/vllm; found 0`,
+		"node drain -c edge.yaml":               `iop: iop node drain needs one NODE, as in iop node drain gx10; found 0`,
+		"node drain a b":                        `iop: iop node drain needs one NODE, as in iop node drain gx10; found 2`,
+		"estimate reset a b":                    `iop: iop estimate reset takes one TARGET at most; found 2`,
 		"edge -c":                               `iop: flag needs an argument: 'c' in -c`,
 		"node":                                  `iop: node needs its configuration: -c node.yaml`,
 		"node --nope":                           `iop: unknown flag: --nope`,
@@ -81,6 +91,27 @@ func TestCLI_WrongUsageIsExitCode2AndSaysWhatIsWrong(t *testing.T) {
 			require.Equal(t, exitUsage, code)
 			require.Empty(t, stdout)
 		})
+	}
+}
+
+// A file that is named and not there has its place, whoever reads it.
+func TestCLI_ANodeWithoutItsFilesSaysWhichLineNamesThem(t *testing.T) {
+	file := write(t, "node.yaml", `node:
+  id: gx10
+  edge_url: https://127.0.0.1:9
+  ca_file: none.crt
+  token_file: none.token
+provider_credentials: [{provider: vllm, key_env: IOP_TEST_NOT_SET}]
+`)
+	code, stdout, stderr := iop(t, "node", "-c", file)
+	require.Equal(t, exitRefused, code)
+	require.Empty(t, stdout)
+	for _, want := range []string{
+		`:4:12: node.ca_file: found "none.crt"; there is no such file (looked for `,
+		`:5:15: node.token_file: found "none.token"; there is no such file (looked for `,
+		`:6:50: provider_credentials[0].key_env: found "IOP_TEST_NOT_SET"; that environment variable is empty or not set`,
+	} {
+		require.Contains(t, stderr, file+want)
 	}
 }
 

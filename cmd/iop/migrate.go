@@ -25,7 +25,7 @@ providers become those of provider_pool where it has none, and are removed. All
 other lines, comments included, stay as they are, and the file means the same as
 before. What was changed is told on stderr. Legacy values that differ are an
 error that names every place. -o may name the file itself.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: operation(func(*cobra.Command, []string) error {
 			if file == "" {
 				return usagef("config migrate needs a file: -c FILE")

@@ -21,7 +21,7 @@ the inference servers on this machine.
 SIGINT and SIGTERM stop it in order: running work is finished first; a second
 one stops it at once. Exit code 3: the finite number of attempts to reach the
 Edge has failed. 4: the Edge refused the token, or the configuration is bad.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: operation(func(c *cobra.Command, _ []string) error {
 			if file == "" {
 				return usagef("node needs its configuration: -c node.yaml")
@@ -33,6 +33,9 @@ Edge has failed. 4: the Edge refused the token, or the configuration is bad.`,
 			config, err := nodeconfig.Load(file)
 			if err != nil {
 				return refused(err)
+			}
+			if problems := config.CheckFiles().All(); len(problems) > 0 {
+				return refused(problems)
 			}
 			return noded.Run(c.Context(), noded.Options{
 				Config: config, Logger: log, Version: currentVersion().Version,

@@ -40,7 +40,7 @@ that wait are looked at again at once.`,
 		},
 	}
 	for _, o := range orders {
-		c.AddCommand(newOverride(o, "NODE/PROVIDER", "a provider", stdout, stderr, func(name string) (*adminv1.SetOverrideRequest, error) {
+		c.AddCommand(newOverride(o, "NODE/PROVIDER", "gx10/vllm", "a provider", stdout, stderr, func(name string) (*adminv1.SetOverrideRequest, error) {
 			node, provider, ok := strings.Cut(name, "/")
 			if !ok || node == "" || provider == "" {
 				return nil, usagef("%q: expected NODE/PROVIDER, as in gx10/vllm", name)
@@ -56,7 +56,7 @@ that wait are looked at again at once.`,
 func newNodeOverrides(stdout, stderr io.Writer) []*cobra.Command {
 	var cs []*cobra.Command
 	for _, o := range orders[1:] {
-		cs = append(cs, newOverride(o, "NODE", "a node", stdout, stderr, func(name string) (*adminv1.SetOverrideRequest, error) {
+		cs = append(cs, newOverride(o, "NODE", "gx10", "a node", stdout, stderr, func(name string) (*adminv1.SetOverrideRequest, error) {
 			if name == "" || strings.Contains(name, "/") {
 				return nil, usagef("%q: expected NODE, as in gx10; one provider is the matter of \"iop provider %s\"", name, o.word)
 			}
@@ -79,13 +79,13 @@ type overrideResult struct {
 	Because string `json:"not_durable_because,omitempty"`
 }
 
-func newOverride(o order, argument, what string, stdout, stderr io.Writer, request func(name string) (*adminv1.SetOverrideRequest, error)) *cobra.Command {
+func newOverride(o order, argument, example, what string, stdout, stderr io.Writer, request func(name string) (*adminv1.SetOverrideRequest, error)) *cobra.Command {
 	var edge edgeFlags
 	var output outputFlag
 	c := &cobra.Command{
 		Use:   o.word + " " + argument,
 		Short: strings.ToUpper(o.short[:1]) + fmt.Sprintf(o.short[1:], what),
-		Args:  cobra.ExactArgs(1),
+		Args:  oneArg(argument, example),
 		RunE: operation(func(c *cobra.Command, args []string) error {
 			req, err := request(args[0])
 			if err != nil {

@@ -28,7 +28,7 @@ func newConfigReload(stdout io.Writer) *cobra.Command {
 		Long: `Ask the running Edge to read its configuration again, and print what has
 changed. A file that it refuses changes nothing: exit code 1, and every error.
 What is printed under "needs a restart" is in force after the next start only.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: operation(func(c *cobra.Command, _ []string) error {
 			caller, err := edge.caller()
 			if err != nil {

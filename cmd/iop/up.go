@@ -41,7 +41,7 @@ func newUp(logs *logFlags, stdout, stderr io.Writer) *cobra.Command {
 		Long: `Serve what runs on this machine: an Edge and a Node in one process, without any
 configuration. It looks for Ollama, llama.cpp, vLLM, LM Studio, Lemonade and MLX
 at their usual ports, and serves the built-in simulator when there is none.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: operation(func(c *cobra.Command, _ []string) error {
 			log, err := logs.logger(stderr, slog.LevelWarn)
 			if err != nil {

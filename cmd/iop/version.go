@@ -54,7 +54,7 @@ func newVersion(stdout io.Writer) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "version",
 		Short: "Print version, commit, Go and protocol versions",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: operation(func(*cobra.Command, []string) error {
 			v := currentVersion()
 			if output.isJSON() {

@@ -39,8 +39,8 @@ func (b *Banner) Write(w io.Writer) error {
 	tail := []string{
 		"Try it:",
 		"  " + b.Curl(),
-		`Add a machine: start from configs/edge.yaml here ("iop edge -c edge.yaml") and`,
-		`  configs/node.yaml there ("iop node -c node.yaml").`,
+		`Add a machine: "Several machines" in README.md has the files and secrets for`,
+		`  "iop edge -c edge.yaml" here and "iop node -c node.yaml" there.`,
 	}
 	if b.AdminTokenFile != "" {
 		tail = append(tail, "Admin token: in "+b.AdminTokenFile)

@@ -155,6 +155,7 @@ func TestU1_TheBannerSaysWhatWasFound(t *testing.T) {
 		"127.0.0.1:8000: unknown kind, not used (to use it: --provider openai=http://127.0.0.1:8000)",
 		"lmstudio 127.0.0.1:1234: no models yet, not used",
 		`-d '{"model":"a","stream":true,`,
+		"\"Several machines\" in README.md",
 		"iop node -c node.yaml",
 	} {
 		require.Contains(t, out.String(), line)
