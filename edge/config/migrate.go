@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -81,7 +82,14 @@ type edit struct {
 	with     string
 }
 
+// oddBreak is a line break for the YAML parser, which numbers the lines, and not
+// for the editor, which finds them.
+var oddBreak = regexp.MustCompile("\r[^\n]|\r$|[\u0085\u2028\u2029]")
+
 func newEditor(path string, text []byte) (*editor, error) {
+	if oddBreak.Match(text) {
+		return nil, fmt.Errorf("%s has line breaks that are neither LF nor CRLF: save it with either, then migrate it", path)
+	}
 	e := &editor{path: path, text: text}
 	begin := len(text) - len(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
 	e.lines = []int{begin}

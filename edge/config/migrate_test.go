@@ -42,6 +42,15 @@ func TestS06_MigrationKeepsLineEndsAndMark(t *testing.T) {
 	require.Equal(t, want, string(m.Text))
 }
 
+func TestS06_MigrationRefusesLineBreaksThatItWouldMiscount(t *testing.T) {
+	text := "edge: {id: a}\nnodes:\n  - id: n\n    token_sha256: " + strings.Repeat("a1", 32) +
+		"\n    providers:\n      - id: p\n        max_queue: 8\n        type: simulator\n"
+	for _, odd := range []string{"\r", "\u0085", "\u2028", "\u2029"} {
+		_, err := Migrate("edge.yaml", []byte(strings.ReplaceAll(text, "\n", odd)))
+		require.EqualError(t, err, "edge.yaml has line breaks that are neither LF nor CRLF: save it with either, then migrate it", "%q", odd)
+	}
+}
+
 // Whatever is migrated means the same as before, or is refused.
 func FuzzMigrate(f *testing.F) {
 	f.Add([]byte("nodes:\n  - {id: n, token_sha256: " + strings.Repeat("a1", 32) + ", providers: [{id: p, type: simulator, max_queue: 8}]}\n"))
