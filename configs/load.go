@@ -62,8 +62,14 @@ func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // Read is the text of a file of at most [MaxFileBytes]. Errors are [Problems] or
 // an [UnreadableError].
-func Read(file string) ([]byte, error) {
-	text, err := readRegular(file, MaxFileBytes)
+func Read(file string) ([]byte, error) { return wholeText(readRegular, file) }
+
+// ReadOnce is [Read] for commands that look at a file and end: it may be a pipe
+// or a device as well, such as /dev/stdin, and is waited for.
+func ReadOnce(file string) ([]byte, error) { return wholeText(readAny, file) }
+
+func wholeText(read func(file string, limit int64) ([]byte, error), file string) ([]byte, error) {
+	text, err := read(file, MaxFileBytes)
 	if err != nil {
 		return nil, &UnreadableError{err}
 	}
@@ -86,6 +92,11 @@ func readRegular(file string, limit int64) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is a pipe or device; expected a regular file", file)
 	}
+	return readAny(file, limit)
+}
+
+// readAny reads a file up to one byte more than limit.
+func readAny(file string, limit int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package configs_test
 
 import (
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -23,6 +24,15 @@ func TestS08_PipesAndDevicesAreNotRead(t *testing.T) {
 	require.EqualError(t, err, "read configuration: "+want)
 	_, err = configs.Secret{File: pipe}.Read()
 	require.EqualError(t, err, want)
+
+	go func() { _ = os.WriteFile(pipe, []byte("edge:\n"), 0) }()
+	text, err := configs.ReadOnce(pipe)
+	require.NoError(t, err)
+	require.Equal(t, "edge:\n", string(text))
+	_, err = configs.ReadOnce("/dev/zero")
+	require.ErrorContains(t, err, "at most that many are read")
+	_, err = configs.ReadOnce(filepath.Dir(pipe))
+	require.ErrorContains(t, err, "read configuration: ")
 
 	doc, problems := configs.Decode("edge.yaml", nil, &configv1.EdgeConfig{})
 	require.Empty(t, problems)

@@ -102,7 +102,7 @@ type checkProblem struct {
 // and that are not here are warnings: the process may run on another machine.
 func check(file string) checkResult {
 	r := checkResult{File: file, Problems: []checkProblem{}, Warnings: []string{}}
-	text, err := configs.Read(file)
+	text, err := configs.ReadOnce(file)
 	if err != nil {
 		return r.failed(err)
 	}

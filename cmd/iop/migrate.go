@@ -54,7 +54,7 @@ error that names every place. -o may name the file itself.`,
 
 // migrate is the modern form of a file; a node's file has no other.
 func migrate(file string) (config.Migration, error) {
-	text, err := configs.Read(file)
+	text, err := configs.ReadOnce(file)
 	if err != nil {
 		return config.Migration{}, err
 	}
