@@ -152,6 +152,12 @@ var plainWords = map[string]string{
 	"block sequence entries are not allowed in this context": "no list is expected here; look at the indentation",
 }
 
+// openerOf are the brackets that are not closed, by message.
+var openerOf = map[string]string{
+	"did not find expected ',' or '}'": "{",
+	"did not find expected ',' or ']'": "[",
+}
+
 var anchorName = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
@@ -172,6 +178,15 @@ func syntaxProblem(file string, text []byte, err error) *Problem {
 		message = m[2]
 		if n, err := strconv.Atoi(m[1]); err == nil {
 			line = min(max(n, 1), len(lines))
+			if opener, is := openerOf[message]; is {
+				// The parser counts the bracket's line from 0; with a bracket
+				// on the first line it names another one.
+				if line < len(lines) && strings.Contains(lines[line], opener) {
+					line++
+				} else {
+					line = 1
+				}
+			}
 		}
 	}
 	if m := anchorName.FindStringSubmatch(message); m != nil {
@@ -185,14 +200,46 @@ func syntaxProblem(file string, text []byte, err error) *Problem {
 		message = fmt.Sprintf("*%s stands for &%s, which the file does not have; text that begins with * belongs in quotes", m[1], m[1])
 	}
 	if plain, ok := plainWords[message]; ok {
+		if at := openQuote(lines, line); at > 0 && openerOf[message] != "" {
+			// The parser took the next quote, wherever it is, for its end.
+			line, plain = at, "a quote is not closed"
+		}
 		message = plain
 	}
 	found := strings.TrimRight(lines[line-1], "\r")
 	column := 1 + len(found) - len(strings.TrimLeft(found, " "))
 	// Only the key is repeated: what follows it may be a secret.
-	key, _, _ := strings.Cut(strings.TrimSpace(found), ":")
+	key, _, isKey := strings.Cut(strings.TrimSpace(found), ":")
+	if !isKey {
+		key, _, _ = strings.Cut(key, `"`)
+	}
 	return &Problem{File: file, Line: line, Column: column,
 		Message: fmt.Sprintf("not YAML at or after %s: %s", quote(key), message)}
+}
+
+// openQuote is the first line from the given one on, counted from 1, that has
+// an odd number of double quotes; 0 without one. Quotes in comments do not count.
+func openQuote(lines []string, from int) int {
+	for i := from - 1; i < len(lines); i++ {
+		open, escaped := false, false
+		for j, c := range lines[i] {
+			switch {
+			case escaped:
+				escaped = false
+			case open && c == '\\':
+				escaped = true
+			case c == '"':
+				open = !open
+			}
+			if c == '#' && !open && (j == 0 || lines[i][j-1] == ' ') {
+				break
+			}
+		}
+		if open {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 func isNull(n *yaml.Node) bool {
