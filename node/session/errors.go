@@ -1,6 +1,7 @@
 package session
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -84,6 +85,10 @@ func (s *session) explain(err error) error {
 	plain := strings.HasPrefix(strings.ToLower(s.cfg.EdgeURL), "http:")
 	if plain && s.dialer.dialed.Load() && !s.dialer.settled.Load() {
 		return &NotHTTP2Error{URL: s.cfg.EdgeURL, Err: err}
+	}
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &unknown) {
+		return fmt.Errorf("register with %s: %w: name the edge's certificate, or its authority's, by node.ca_file, or its SHA-256 by node.ca_pin", s.cfg.EdgeURL, err)
 	}
 	text := err.Error()
 	for _, sign := range []string{
