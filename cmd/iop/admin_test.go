@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -121,7 +121,7 @@ func TestCLI_AFileThatIsWrongStillFindsItsEdge(t *testing.T) {
 
 func TestCLI_AnEdgeBehindTLSIsExplained(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	server.StartTLS()
 	defer server.Close()
 	t.Setenv(tokenEnv, adminSecret)
