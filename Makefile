@@ -202,7 +202,7 @@ bench: ## benchmarks of the hot packages, with allocations
 	set -x; go test -run '^$$' -bench '$(BENCH)' -benchmem $$pkgs
 
 .PHONY: link-figures
-link-figures: build ## measure deaths, returns, stalls and memory of the Edge-Node link (ARGS="-only kill -repeats 50"; 6 minutes)
+link-figures: build ## measure deaths, returns, stalls and memory of the Edge-Node link (ARGS="-only kill -repeats 50"; 10 minutes)
 	@mkdir -p bin
 	go build -o bin/link-figures ./e2e/link/figures
 	./bin/link-figures $(ARGS)
