@@ -184,7 +184,7 @@ func TestS17_ABadNodeConfigurationExits4AndSaysWhere(t *testing.T) {
 		identity + "reconnect: {max_attempts: many}":               `node.yaml:2:27: reconnect.max_attempts: found the text "many"`,
 		identity + "reconect: {max_attempts: 0}":                   `node.yaml:2:1: unknown key "reconect"`,
 		"node: {id: n, edge_url: %q}":                              "node.yaml:1:7: node: missing; give token_file or token_env",
-		identity + "reconnect: {max_attempts: 0}":                  "IOP_E2E_TOKEN is empty or not set",
+		identity + "reconnect: {max_attempts: 0}":                  `node.yaml:1:62: node.token_env: found "IOP_E2E_TOKEN"; that environment variable is empty or not set`,
 	} {
 		file := filepath.Join(t.TempDir(), "node.yaml")
 		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, text, away.url()), 0o600))

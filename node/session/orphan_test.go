@@ -15,17 +15,30 @@ import (
 
 	runtimev1 "github.com/iop-dev/iop/gen/go/iop/runtime/v1"
 	"github.com/iop-dev/iop/node/provider"
+	"github.com/iop-dev/iop/proto/framecodec"
 )
 
 // register runs a session of the given providers until it is ready.
-func (e *puppetEdge) register(set *provider.Set, described *runtimev1.Provider) *running {
+func (e *puppetEdge) register(set *provider.Set, described *runtimev1.Provider, token string) *running {
 	e.t.Helper()
 	r, _ := e.start(nil, func(c *Config) { c.Providers = set })
 	m := accept()
+	m.GetAccepted().GenerationToken = token
 	m.GetAccepted().Providers = &runtimev1.ProviderSet{Providers: []*runtimev1.Provider{described}}
 	r.send(m)
 	await(e, r.ready)
 	return r
+}
+
+// workOf returns a work stream of the session with that token. A session that is
+// being lost may open streams to the last.
+func (e *puppetEdge) workOf(token string) *edgeWork {
+	e.t.Helper()
+	for {
+		if w := await(e, e.works); w.RequestHeader().Get(framecodec.HeaderGenerationToken) == token {
+			return w
+		}
+	}
 }
 
 // The session is lost while a provider of capacity 1 answers. What runs is ended
@@ -64,11 +77,8 @@ func TestS14_WhatRunsOnAfterItsSessionKeepsItsPlaceInTheGate(t *testing.T) {
 			defer set.Close(cut)
 			p := &runtimev1.Provider{Id: "vllm", Type: "vllm", BaseUrl: stub.URL, Capacity: 1, Cancel: c.cancel, CancelGraceMs: 60_000, GateWaitMs: 2000}
 
-			first := e.register(set, p)
-			w := await(e, e.works)
-			for range 3 {
-				await(e, e.works)
-			}
+			first := e.register(set, p, "first-generation")
+			w := e.workOf("first-generation")
 			require.NoError(t, w.Send(request(1, "x", true)))
 			await(e, asked)
 			server.CloseClientConnections()
@@ -90,8 +100,8 @@ func TestS14_WhatRunsOnAfterItsSessionKeepsItsPlaceInTheGate(t *testing.T) {
 			}
 			assert.Equal(t, orphans, set.Usage()[0].InUse)
 
-			e.register(set, p)
-			w = await(e, e.works)
+			e.register(set, p, "second-generation")
+			w = e.workOf("second-generation")
 			require.NoError(t, w.Send(request(1, "x", true)))
 			if !c.letsGo {
 				for set.Usage()[0].Waiting == 0 && e.ctx.Err() == nil {
