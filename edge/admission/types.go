@@ -73,8 +73,10 @@ const (
 	SurfaceEmbeddings
 	SurfaceMessages
 	SurfaceRerank
-	SurfaceAudio
+	SurfaceTranscription // of audio, and its translation
 	SurfaceImages
+	SurfaceSpeech
+	SurfaceCountTokens
 )
 
 // Health is the static health of a provider, as configured.

@@ -13,10 +13,10 @@ import (
 // answers for itself. openai stands for servers unknown, and may serve all.
 var surfaces = map[string]admission.Surface{
 	"openai":    everything,
-	"vllm":      texts | admission.SurfaceEmbeddings | admission.SurfaceRerank | admission.SurfaceAudio,
-	"llamacpp":  texts | admission.SurfaceEmbeddings | admission.SurfaceRerank,
-	"ollama":    texts | admission.SurfaceEmbeddings,
-	"lemonade":  texts | admission.SurfaceEmbeddings | admission.SurfaceRerank | admission.SurfaceAudio | admission.SurfaceImages,
+	"vllm":      texts | admission.SurfaceCountTokens | admission.SurfaceEmbeddings | admission.SurfaceRerank | admission.SurfaceTranscription,
+	"llamacpp":  texts | admission.SurfaceCountTokens | admission.SurfaceEmbeddings | admission.SurfaceRerank | admission.SurfaceTranscription,
+	"ollama":    texts | admission.SurfaceEmbeddings | admission.SurfaceImages,
+	"lemonade":  texts | admission.SurfaceEmbeddings | admission.SurfaceRerank | sounds | admission.SurfaceImages,
 	"lmstudio":  texts | admission.SurfaceEmbeddings,
 	"mlx":       admission.SurfaceChat | admission.SurfaceCompletions,
 	"simulator": admission.SurfaceChat | admission.SurfaceCompletions | admission.SurfaceEmbeddings,
@@ -25,7 +25,9 @@ var surfaces = map[string]admission.Surface{
 const (
 	texts = admission.SurfaceChat | admission.SurfaceCompletions | admission.SurfaceResponses | admission.SurfaceMessages
 
-	everything = texts | admission.SurfaceEmbeddings | admission.SurfaceRerank | admission.SurfaceAudio | admission.SurfaceImages
+	sounds = admission.SurfaceTranscription | admission.SurfaceSpeech
+
+	everything = texts | admission.SurfaceCountTokens | admission.SurfaceEmbeddings | admission.SurfaceRerank | sounds | admission.SurfaceImages
 )
 
 // admissionOf is what the core is told, all in the order of the file. Defaults

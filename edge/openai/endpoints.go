@@ -1,20 +1,39 @@
 package openai
 
-import "github.com/iop-dev/iop/edge/admission"
+import (
+	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/openai/splice"
+)
 
 // endpoint is one row of the table of what is carried to providers. The list is fixed, so that a client can never choose a path on a node.
 type endpoint struct {
 	path    string
 	surface admission.Surface
-	// envelope writes an error as the clients of this endpoint read it.
-	envelope envelope
+	// errors is how the clients of this endpoint read errors.
+	errors *dialect
+	body   bodyKind
+	// stream is how a streamed answer of this endpoint is framed; another media type passes as it is.
+	stream splice.Format
 }
 
+// bodyKind is what a request's body is.
+type bodyKind uint8
+
+const (
+	jsonBody bodyKind = iota
+	formBody          // multipart/form-data
+)
+
 var endpoints = []endpoint{
-	{path: "/v1/chat/completions", surface: admission.SurfaceChat, envelope: openAIEnvelope},
-	{path: "/v1/completions", surface: admission.SurfaceCompletions, envelope: openAIEnvelope},
-	{path: "/v1/responses", surface: admission.SurfaceResponses, envelope: openAIEnvelope},
-	{path: "/v1/embeddings", surface: admission.SurfaceEmbeddings, envelope: openAIEnvelope},
+	{path: "/v1/chat/completions", surface: admission.SurfaceChat, errors: openAI, stream: splice.SSE},
+	{path: "/v1/completions", surface: admission.SurfaceCompletions, errors: openAI, stream: splice.SSE},
+	{path: "/v1/responses", surface: admission.SurfaceResponses, errors: openAI, stream: splice.SSE},
+	{path: "/v1/embeddings", surface: admission.SurfaceEmbeddings, errors: openAI, stream: splice.SSE},
+	{path: "/v1/messages", surface: admission.SurfaceMessages, errors: anthropic, stream: splice.SSE},
+	{path: "/v1/messages/count_tokens", surface: admission.SurfaceCountTokens, errors: anthropic, stream: splice.SSE},
+	{path: "/v1/rerank", surface: admission.SurfaceRerank, errors: openAI, stream: splice.SSE},
+	{path: "/v1/audio/speech", surface: admission.SurfaceSpeech, errors: openAI, stream: splice.SSE},
+	{path: "/v1/images/generations", surface: admission.SurfaceImages, errors: openAI, stream: splice.SSE},
 }
 
 func endpointOf(path string) *endpoint {

@@ -49,9 +49,12 @@ func (h *Handler) Drain(grace time.Duration) { h.drainUntil.Store(time.Now().Add
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r)
 	w.Header()["X-Request-Id"] = []string{id}
-	as := envelope(openAIEnvelope)
+	as := openAI
 	if e := endpointOf(r.URL.Path); e != nil {
-		as = e.envelope
+		as = e.errors
+	}
+	if as.idHeader != "" {
+		w.Header()[as.idHeader] = []string{id}
 	}
 	var begun bool
 	defer h.recovered(w, as, id, &begun)
@@ -139,7 +142,7 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 		}
 		defer release()
 	}
-	y := newRelay(w, e.envelope, request.Body[request.ModelStart:request.ModelEnd], s.IdleTimeout)
+	y := newRelay(w, e, request.Body[request.ModelStart:request.ModelEnd], s.IdleTimeout)
 	defer func() {
 		*begun = y.begun
 		y.free()
@@ -237,7 +240,7 @@ func (h *Handler) failed(ctx context.Context, y *relay, s *active, id string, er
 }
 
 // recovered turns a bug of ours into the contract's 500, or into a cut connection once a part of an answer was sent.
-func (h *Handler) recovered(w http.ResponseWriter, as envelope, id string, begun *bool) {
+func (h *Handler) recovered(w http.ResponseWriter, as *dialect, id string, begun *bool) {
 	cause := recover()
 	if cause == nil {
 		return

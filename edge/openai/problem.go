@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -25,6 +24,8 @@ type problem struct {
 	// noRetry tells SDKs not to repeat by themselves: the provider may have done the work.
 	noRetry bool
 	allow   string // of a 405
+	// requestID is filled in where the problem is written.
+	requestID string
 	// hangUp ends an HTTP/1 connection whose request was not read to its end.
 	hangUp bool
 }
@@ -95,33 +96,11 @@ func seconds(d time.Duration) int {
 	return int(min(max(math.Ceil(d.Seconds()), 1), 60))
 }
 
-// envelope is how an error body looks.
-type envelope func(problem) []byte
-
-func openAIEnvelope(p problem) []byte {
-	type inner struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    string  `json:"code"`
-	}
-	e := struct {
-		Error inner `json:"error"`
-	}{inner{Message: p.message, Type: p.kind, Code: p.code}}
-	if p.param != "" {
-		e.Error.Param = &p.param
-	}
-	b, err := json.Marshal(e)
-	if err != nil { // only strings: cannot fail
-		panic(err)
-	}
-	return b
-}
-
 // write answers with p. Nothing may have been sent before.
-func (p problem) write(w http.ResponseWriter, as envelope) {
-	body := as(p)
+func (p problem) write(w http.ResponseWriter, as *dialect) {
 	h := w.Header()
+	p.requestID = h.Get("X-Request-Id")
+	body := as.body(p)
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -16,7 +16,7 @@ import (
 type relay struct {
 	w        http.ResponseWriter
 	rc       *http.ResponseController
-	envelope envelope
+	endpoint *endpoint
 	model    []byte        // as the client spelt it, quotes included
 	idle     time.Duration // longest a client may take without reading; 0 = none
 
@@ -43,13 +43,13 @@ const unblocked = 4 << 10
 
 var relays = sync.Pool{New: func() any { return new(relay) }}
 
-func newRelay(w http.ResponseWriter, as envelope, model []byte, idle time.Duration) *relay {
+func newRelay(w http.ResponseWriter, e *endpoint, model []byte, idle time.Duration) *relay {
 	y := relays.Get().(*relay)
 	buf := y.buf
 	if cap(buf) > maxKeptBuffer {
 		buf = nil
 	}
-	y.w, y.rc, y.envelope, y.model, y.idle, y.buf = w, http.NewResponseController(w), as, model, idle, buf[:0]
+	y.w, y.rc, y.endpoint, y.model, y.idle, y.buf = w, http.NewResponseController(w), e, model, idle, buf[:0]
 	y.grant, y.begun, y.gone, y.noBody, y.sse, y.splicing, y.judged, y.success, y.writeDeadline = false, false, false, false, false, false, false, false, time.Time{}
 	y.target = ""
 	return y
@@ -60,7 +60,7 @@ func (y *relay) free() {
 	if !y.writeDeadline.IsZero() {
 		_ = y.rc.SetWriteDeadline(time.Time{}) // it would outlive the request on a kept-alive connection
 	}
-	y.w, y.rc, y.envelope, y.model = nil, nil, nil, nil
+	y.w, y.rc, y.endpoint, y.model = nil, nil, nil, nil
 	relays.Put(y)
 }
 
@@ -149,7 +149,7 @@ func (y *relay) classify(head *dispatch.Head) {
 	if !y.success {
 		y.model = nil // errors are the provider's own words; a stream of them is still observed for its event ends
 	}
-	y.sse = media == "text/event-stream"
+	y.sse = y.endpoint.stream == splice.SSE && media == "text/event-stream"
 	y.noBody = head.Status == http.StatusNoContent || head.Status == http.StatusResetContent || head.Status == http.StatusNotModified
 	y.splicing = !encoded && (y.sse || y.success && isJSON(media))
 	y.judged = y.splicing && y.sse && y.success && !y.noBody
@@ -258,9 +258,8 @@ func (y *relay) failed(p problem) {
 		return // the client has the whole answer, or the provider's own error
 	}
 	y.buf = append(y.buf[:0], y.splicer.Terminator()...)
-	y.buf = append(y.buf, "data: "...)
-	y.buf = append(y.buf, y.envelope(p)...)
-	y.buf = append(y.buf, "\n\n"...)
+	p.requestID = y.w.Header().Get("X-Request-Id")
+	y.buf = y.endpoint.errors.appendInStream(y.buf, p)
 	y.armWrite()
 	if y.write(y.buf) != nil || y.flush() != nil {
 		panic(http.ErrAbortHandler)
