@@ -49,15 +49,16 @@ type automaton struct {
 	want    meaning
 	depth   int // used entries of stack
 	stack   [4]place
-	skipped int // open containers of no interest
-	count   int // the token count being read
+	skipped int  // open containers of no interest
+	count   int  // the token count being read
+	done    bool // the document says "done":true
 	text    [keyBytes + 1]byte
 	textLen int    // of the key, the type or the matched part of the end marker
 	held    []byte // withheld start of a model value that began in an earlier chunk
 }
 
 func (a *automaton) reset() {
-	a.state, a.want, a.depth, a.skipped = start, nothing, 0, 0
+	a.state, a.want, a.depth, a.skipped, a.done = start, nothing, 0, 0, false
 }
 
 func (a *automaton) withholding() bool { return a.state == inModel || a.state == inModelEscape }
@@ -264,6 +265,7 @@ func (s *Splicer) afterValue(b byte) {
 		a.state = key
 	case b == '}' && !inArray, b == ']' && inArray:
 		a.pop()
+		s.seen.Done = s.seen.Done || a.done && a.depth == 0 // only now that the object is whole
 	default:
 		a.state = dead
 	}
@@ -322,6 +324,8 @@ func (s *Splicer) beginValue(c *cursor, b byte, i int) {
 		switch {
 		case want == wantFinish && b != 'n':
 			s.seen.Finish = true
+		case want == wantDone:
+			a.done = b == 't'
 		case want >= wantPrompt && b >= '0' && b <= '9':
 			a.state, a.count = inCount, int(b-'0')
 		}

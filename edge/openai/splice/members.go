@@ -17,6 +17,7 @@ const (
 	wantError
 	wantType
 	wantFinish
+	wantDone
 	wantPrompt
 	wantInput
 	wantCacheRead
@@ -53,6 +54,9 @@ func (s *Splicer) meaningOf(k []byte) meaning {
 	}
 	switch s.json.stack[s.json.depth-1] {
 	case root:
+		if s.format == NDJSON {
+			return meaningInOllama(k)
+		}
 		switch string(k) {
 		case "model":
 			return wantModel
@@ -64,6 +68,10 @@ func (s *Splicer) meaningOf(k []byte) meaning {
 			return wantError
 		case "type":
 			return wantType
+		case "prompt_eval_count":
+			return wantPrompt
+		case "eval_count":
+			return wantCompletion
 		case "response", "message":
 			if s.format == SSE {
 				return wantNested
@@ -93,6 +101,23 @@ func (s *Splicer) meaningOf(k []byte) meaning {
 		case "completion_tokens", "output_tokens":
 			return wantCompletion
 		}
+	}
+	return nothing
+}
+
+// meaningInOllama is that of a key of a streamed line; "message" and "response" hold text there.
+func meaningInOllama(k []byte) meaning {
+	switch string(k) {
+	case "model":
+		return wantModel
+	case "error":
+		return wantError
+	case "done":
+		return wantDone
+	case "prompt_eval_count":
+		return wantPrompt
+	case "eval_count":
+		return wantCompletion
 	}
 	return nothing
 }

@@ -37,7 +37,7 @@ func genString() *rapid.Generator[string] {
 
 func genKey() *rapid.Generator[string] {
 	return rapid.OneOf(
-		rapid.SampledFrom([]string{`"model"`, `"mo\u0064el"`, `"Model"`, `"response"`, `"message"`, `"choices"`, `"usage"`, `"error"`, `"type"`, `"finish_reason"`, `"prompt_tokens"`, `"models"`, `"mode"`}),
+		rapid.SampledFrom([]string{`"model"`, `"mo\u0064el"`, `"Model"`, `"response"`, `"message"`, `"choices"`, `"usage"`, `"error"`, `"type"`, `"finish_reason"`, `"prompt_tokens"`, `"done"`, `"models"`, `"mode"`}),
 		genString())
 }
 
@@ -126,6 +126,35 @@ func TestProperty_SSEEqualsReferenceForAnyChunking(t *testing.T) {
 	})
 }
 
+func TestProperty_NDJSONEqualsReferenceForAnyChunking(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var body strings.Builder
+		for range rapid.IntRange(1, 6).Draw(t, "lines") {
+			switch rapid.IntRange(0, 7).Draw(t, "kind") {
+			case 0:
+				body.WriteString(rapid.SampledFrom([]string{"", "plain", "[DONE]", `["model"]`, `{"done":true`, `{"model":"cut`, `{"model":"x"}{"model":"y"}`}).Draw(t, "odd"))
+			case 1:
+				body.WriteString(`{"model":"m","done":` + rapid.SampledFrom([]string{"true", "false", " true ", `"true"`, `true,"done":false`}).Draw(t, "done") + "}")
+			default:
+				body.WriteString(genObject(3).Draw(t, "doc"))
+			}
+			body.WriteString(rapid.SampledFrom([]string{"\n", "\n", "\r\n", "\n\n", " \n"}).Draw(t, "eol"))
+		}
+		raw := []byte(body.String())
+		raw = raw[:len(raw)-rapid.IntRange(0, 1).Draw(t, "cut")]
+		// Two objects on a line are no JSON: the first is spliced all the same.
+		spans, done := referenceNDJSON(bytes.ReplaceAll(raw, []byte(`{"model":"x"}{"model":"y"}`), []byte(`{"model":"x"}             `)))
+		sizes := rapid.SliceOfN(rapid.IntRange(1, 40), 1, 8).Draw(t, "sizes")
+		s := New(NDJSON, []byte(replacement))
+		if got, want := run(s, raw, sizes), replace(raw, spans, replacement); !bytes.Equal(got, want) {
+			t.Fatalf("\n got %q\nwant %q\nfrom %q", got, want, raw)
+		}
+		if s.Seen().Done != done {
+			t.Fatalf("done is %v in %q", s.Seen().Done, raw)
+		}
+	})
+}
+
 // FuzzSplice holds for any bytes: no panic, the chunking does not show, an observer changes nothing, and a body without "model" is untouched.
 func FuzzSplice(f *testing.F) {
 	for _, seed := range []string{
@@ -134,16 +163,16 @@ func FuzzSplice(f *testing.F) {
 		"data:{\"response\":{\"model\":\"m\\\"x\"}}\r\n\r\n",
 		": ping\r\revent: error\rdata: {\r data: \"model\":\"m\"}\r\r",
 		"data: {\"model\":\"cut",
+		"{\"model\":\"m\",\"done\":false}\n\r\n{\"model\":\"cut\n{\"done\":true}",
 		"{\"model\":\"" + strings.Repeat("x", MaxModelBytes) + "\"}",
 	} {
-		f.Add([]byte(seed), uint8(3), true)
-		f.Add([]byte(seed), uint8(1), false)
-	}
-	f.Fuzz(func(t *testing.T, body []byte, size uint8, sse bool) {
-		format := JSON
-		if sse {
-			format = SSE
+		for _, format := range []Format{JSON, SSE, NDJSON} {
+			f.Add([]byte(seed), uint8(3), uint8(format))
+			f.Add([]byte(seed), uint8(1), uint8(format))
 		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte, size, kind uint8) {
+		format := Format(kind % 3)
 		whole, parts := New(format, []byte(replacement)), New(format, []byte(replacement))
 		one := run(whole, body, []int{len(body) + 1})
 		many := run(parts, body, []int{int(size%16) + 1, 1, 7})
@@ -156,7 +185,7 @@ func FuzzSplice(f *testing.F) {
 		if !bytes.Contains(body, []byte("mod")) && !bytes.Contains(body, []byte(`\u`)) {
 			require.Equal(t, string(body), string(one))
 		}
-		if !sse && json.Valid(body) {
+		if format == JSON && json.Valid(body) {
 			require.Equal(t, string(replace(body, referenceJSON(body, false), replacement)), string(one))
 		}
 	})
@@ -182,6 +211,8 @@ func BenchmarkSplice(b *testing.B) {
 		{"sse_event", SSE, event, len(event)},
 		{"sse_16KiB_of_events", SSE, strings.Repeat(event, 70), 16 << 10},
 		{"sse_2MiB_line", SSE, "data: " + `{"x":"` + strings.Repeat("y", 2<<20) + `","model":"m"}` + "\n\n", 16 << 10},
+		{"ndjson_line", NDJSON, `{"model":"count","created_at":"2026-11-30T14:28:58.237868457Z","message":{"role":"assistant","content":" 98"},"done":false}` + "\n", 125},
+		{"ndjson_2MiB_line", NDJSON, `{"x":"` + strings.Repeat("y", 2<<20) + `","model":"m"}` + "\n", 16 << 10},
 		{"json_prose", JSON, long, 256 << 10},
 		{"json_numbers", JSON, numbers.String(), 256 << 10},
 	} {

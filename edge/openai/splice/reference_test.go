@@ -101,6 +101,20 @@ func referenceSSE(body []byte) []span {
 	return spans
 }
 
+// referenceNDJSON takes each line for itself and tells whether one of them says that it is the last.
+func referenceNDJSON(body []byte) (spans []span, done bool) {
+	at := 0
+	for line := range bytes.Lines(body) {
+		for _, s := range referenceJSON(line, false) {
+			spans = append(spans, span{at + s.from, at + s.to})
+		}
+		var members map[string]json.RawMessage
+		done = done || json.Unmarshal(line, &members) == nil && string(members["done"]) == "true"
+		at += len(line)
+	}
+	return spans, done
+}
+
 func replace(body []byte, spans []span, with string) []byte {
 	var out []byte
 	from := 0

@@ -13,11 +13,13 @@ const (
 	JSON Format = iota
 	// SSE is a text/event-stream whose data fields are JSON objects: model, response.model and message.model are replaced.
 	SSE
+	// NDJSON is one JSON object a line, as Ollama streams: the top-level model of each is replaced.
+	NDJSON
 )
 
 // Seen is what has been observed so far.
 type Seen struct {
-	// Done: the end marker [DONE] passed.
+	// Done: the end marker passed: [DONE], or a whole object with "done":true.
 	Done bool
 	// Finish: a choice carried a finish_reason (neither null nor empty), or a terminal event type of the responses or messages API passed.
 	Finish bool
@@ -82,10 +84,13 @@ func (s *Splicer) Seen() Seen { return s.seen }
 // Append appends to dst what src becomes and returns dst. src is not kept.
 func (s *Splicer) Append(dst, src []byte) []byte {
 	c := cursor{src: src, dst: dst}
-	if s.format == JSON {
+	switch s.format {
+	case JSON:
 		s.scan(&c, 0, len(src))
-	} else {
+	case SSE:
 		s.lines(&c)
+	case NDJSON:
+		s.objects(&c)
 	}
 	if s.json.withholding() {
 		c.dst = append(c.dst, src[c.from:c.value]...)
@@ -108,9 +113,12 @@ func (s *Splicer) Close(dst []byte) []byte {
 	return dst
 }
 
-// Terminator returns the line ends that close a half-written line or event, so that what is written next is an event of its own. Only for SSE.
+// Terminator returns the line ends that close a half-written line or event, so that what is written next is an event or a line of its own.
+// Only for SSE and NDJSON.
 func (s *Splicer) Terminator() string {
 	switch {
+	case s.line != lineStart && s.format == NDJSON:
+		return "\n"
 	case s.line != lineStart || (s.inEvent && s.afterCR):
 		return "\n\n" // after a CR the first LF only completes that line's end
 	case s.inEvent:
@@ -126,6 +134,22 @@ type cursor struct {
 	dst   []byte
 	from  int // src[from:] is not in dst yet
 	value int // where a withheld model value starts in src; 0 when it started in an earlier chunk
+}
+
+// objects is the automaton over lines of one object each. A CR before the LF is white space to JSON.
+func (s *Splicer) objects(c *cursor) {
+	for i := 0; i < len(c.src); {
+		end := next(c.src, i, '\n')
+		if i < end {
+			s.line = lineData
+			s.scan(c, i, end)
+		}
+		if i = end + 1; end < len(c.src) {
+			s.newline(c)
+			s.json.reset()
+			s.line = lineStart
+		}
+	}
 }
 
 // lines is the automaton over the lines of an event stream.
