@@ -22,12 +22,12 @@ type Deaths struct {
 func NewDeaths(binary string) (*Deaths, error) {
 	d := &Deaths{main: NewProvider(), solo: NewProvider(), standIn: NewProvider()}
 	var err error
-	d.site, err = StartSite(binary, Heartbeat{5 * time.Second, 15 * time.Second},
-		[]Object{
+	d.site, err = StartSite(binary, Setup{Heartbeat: Heartbeat{5 * time.Second, 15 * time.Second},
+		Nodes: []Object{
 			Node("a", At(d.main, "main", 16, 10), At(d.solo, "solo", 1, 10)),
 			Node("b", At(d.standIn, "main", 64, 1)),
 		},
-		[]Object{Model("both", "a/main="+Hold, "b/main="+Once), Model("only", "a/solo="+Hold)})
+		Models: []Object{Model("both", "a/main="+Hold, "b/main="+Once), Model("only", "a/solo="+Hold)}})
 	if err == nil {
 		_, err = d.site.StartNode("b", d.site.URL())
 	}

@@ -52,7 +52,7 @@ func NewFleet(binary string, size int, beat Heartbeat, env ...string) (*Fleet, e
 		candidates[i] = id + "/p=m"
 	}
 	var err error
-	f.Site, err = StartSite(binary, beat, nodes, []Object{Model("m", candidates...)}, env...)
+	f.Site, err = StartSite(binary, Setup{Heartbeat: beat, Nodes: nodes, Models: []Object{Model("m", candidates...)}}, env...)
 	if err != nil {
 		f.stop()
 		return nil, err

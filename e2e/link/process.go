@@ -153,6 +153,42 @@ func (p *Process) Resident() (int64, error) {
 	return 0, fmt.Errorf("%s: no VmRSS in its status", p.name)
 }
 
+// Files is how many file descriptors the process has open.
+func (p *Process) Files() (int, error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("open files are counted in /proc: %w", err)
+	}
+	return len(entries), nil
+}
+
+// Goroutines ends the process with SIGQUIT and counts the stacks that the Go
+// runtime prints on its way out, by the function that each has begun with.
+func (p *Process) Goroutines() (total int, by map[string]int, err error) {
+	if err := p.Signal(syscall.SIGQUIT); err != nil {
+		return 0, nil, err
+	}
+	<-p.done
+	by = map[string]int{}
+	log := p.Log()
+	for _, stack := range strings.Split(log, "\n\n") {
+		_, stack, found := strings.Cut("\n"+stack, "\ngoroutine ")
+		if !found || strings.HasPrefix(stack, "0 ") { // 0 is the scheduler
+			continue
+		}
+		total++
+		first := "main"
+		if _, created, ok := strings.Cut(stack, "created by "); ok {
+			first, _, _ = strings.Cut(created, " in goroutine")
+		}
+		by[first]++
+	}
+	if total == 0 {
+		return 0, nil, fmt.Errorf("%s printed no goroutine as it ended:\n%s", p.name, log)
+	}
+	return total, by, nil
+}
+
 // CPU is the processor time that the process has used.
 func (p *Process) CPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))

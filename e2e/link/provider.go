@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -17,8 +18,9 @@ import (
 const (
 	Once    = "once"    // a whole answer at once
 	Hold    = "hold"    // one event, then nothing until the client leaves
+	Silent  = "silent"  // nothing until the client leaves
 	Endless = "endless" // events without end, as fast as they are taken
-	Paced   = "paced"   // Tokens events, one each Pace
+	Paced   = "paced"   // Tokens numbered events, one each Pace, begun somewhere within the first
 )
 
 // Provider is an OpenAI-compatible server under the rig's control.
@@ -30,6 +32,7 @@ type Provider struct {
 	Pace     time.Duration
 
 	running atomic.Int64
+	hurried atomic.Bool
 	sent    atomic.Int64 // bytes of Endless
 }
 
@@ -42,6 +45,9 @@ func NewProvider() *Provider {
 
 // Running is how many requests are under way.
 func (p *Provider) Running() int64 { return p.running.Load() }
+
+// Hurry makes Paced answers go as fast as they are taken, or no more.
+func (p *Provider) Hurry(on bool) { p.hurried.Store(on) }
 
 // Sent is how many bytes Endless answers have taken.
 func (p *Provider) Sent() int64 { return p.sent.Load() }
@@ -67,13 +73,18 @@ func (p *Provider) serve(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"id":"c","object":"chat.completion","model":%q,"choices":[{"index":0,"message":{"role":"assistant","content":"here"},"finish_reason":"stop"}]}`, Once)
 		return
 	}
+	if request.Model == Silent {
+		<-r.Context().Done()
+		return
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	p.stream(w, r, request.Model)
 }
 
 func (p *Provider) stream(w http.ResponseWriter, r *http.Request, target string) {
 	flush := http.NewResponseController(w).Flush
-	event := []byte(fmt.Sprintf(`data: {"id":"c","object":"chat.completion.chunk","model":%q,"choices":[{"index":0,"delta":{"content":"token"}}]}`+"\n\n", target))
+	const form = `data: {"id":"c","object":"chat.completion.chunk","model":%q,"choices":[{"index":0,"delta":{"content":"token %d"}}]}` + "\n\n"
+	event := fmt.Appendf(nil, form, target, 0)
 	if target == Endless {
 		event = bytes.Repeat(event, 100) // fills the buffers on its way the sooner
 	}
@@ -88,14 +99,18 @@ func (p *Provider) stream(w http.ResponseWriter, r *http.Request, target string)
 		}
 		return
 	case Paced:
-		tick := time.NewTicker(p.Pace)
+		tick := time.NewTimer(rand.N(p.Pace)) // streams do not send in step
 		defer tick.Stop()
-		for range p.Tokens {
-			select {
-			case <-tick.C:
-			case <-r.Context().Done():
-				return
+		for n := range p.Tokens {
+			if !p.hurried.Load() {
+				select {
+				case <-tick.C:
+				case <-r.Context().Done():
+					return
+				}
 			}
+			tick.Reset(p.Pace)
+			event = fmt.Appendf(event[:0], form, target, n)
 			if !write() {
 				return
 			}

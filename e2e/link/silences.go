@@ -23,12 +23,12 @@ type Silences struct {
 func NewSilences(binary string, beat Heartbeat) (*Silences, error) {
 	s := &Silences{beat: beat, first: NewProvider(), solo: NewProvider(), second: NewProvider()}
 	var err error
-	s.site, err = StartSite(binary, beat,
-		[]Object{
+	s.site, err = StartSite(binary, Setup{Heartbeat: beat,
+		Nodes: []Object{
 			Node("a", At(s.first, "main", 1, 10), At(s.solo, "solo", 1, 10)),
 			Node("b", At(s.second, "main", 1, 1)),
 		},
-		[]Object{Model("both", "a/main="+Once, "b/main="+Once), Model("b", "b/main="+Hold), Model("only", "a/solo="+Hold)})
+		Models: []Object{Model("both", "a/main="+Once, "b/main="+Once), Model("b", "b/main="+Hold), Model("only", "a/solo="+Hold)}})
 	if err == nil {
 		s.proxy, err = NewProxy(s.site.Address)
 	}

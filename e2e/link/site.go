@@ -59,10 +59,10 @@ func Model(id string, candidates ...string) Object {
 // Heartbeat is how a site's Edge and Nodes tell each other that they live.
 type Heartbeat struct{ Interval, Timeout time.Duration }
 
-// Site is one Edge process and the Node processes it was given.
+// Site is one Edge and the Nodes it was given: processes, or in this one.
 type Site struct {
-	Edge    *Process
-	Address string // of the Edge, host:port
+	Edge    *Process // nil = in this process
+	Address string   // of the Edge, host:port
 	Client  *http.Client
 
 	binary, dir string
@@ -72,28 +72,62 @@ type Site struct {
 	closers     []func()
 }
 
-// StartSite starts an Edge of a binary. More environment is the processes'.
-func StartSite(binary string, beat Heartbeat, nodes, models []Object, env ...string) (*Site, error) {
+// Setup is what the configuration of an Edge says.
+type Setup struct {
+	Heartbeat
+	Nodes, Models []Object
+	// MaxQueue is how many may wait; 0 = the default.
+	MaxQueue int
+}
+
+func (u Setup) file(dir string) Object {
+	pool := Object{"selection": "priority"}
+	if u.MaxQueue > 0 {
+		pool["max_queue"] = u.MaxQueue
+	}
+	return Object{
+		"edge": Object{
+			"id": "link", "listen": "127.0.0.1:0", "state_dir": filepath.Join(dir, "state"),
+			"heartbeat":   Object{"interval_ms": u.Interval.Milliseconds(), "timeout_ms": u.Timeout.Milliseconds()},
+			"read_tokens": []Object{{"name": "rig", "sha256": hash(readToken)}},
+		},
+		"provider_pool": pool, "nodes": u.Nodes, "models": u.Models,
+	}
+}
+
+// newSite makes a site's folder and configuration; its Edge is still to start.
+func newSite(u Setup) (s *Site, file string, err error) {
 	dir, err := os.MkdirTemp("", "iop-link-")
+	if err != nil {
+		return nil, "", err
+	}
+	s = &Site{dir: dir}
+	s.closers = append(s.closers, func() { os.RemoveAll(dir) })
+	file = filepath.Join(dir, "edge.yaml")
+	if err := write(file, u.file(dir)); err != nil {
+		s.Close()
+		return nil, "", err
+	}
+	return s, file, nil
+}
+
+// serves tells where the site's Edge listens.
+func (s *Site) serves(address string) {
+	s.Address = address
+	transport := &http.Transport{MaxIdleConnsPerHost: 500, DisableCompression: true}
+	s.closers = append(s.closers, transport.CloseIdleConnections)
+	s.Client = &http.Client{Transport: transport}
+	s.control = controlv1connect.NewControlServiceClient(s.Client, s.URL())
+}
+
+// StartSite starts an Edge of a binary. More environment is the processes'.
+func StartSite(binary string, u Setup, env ...string) (*Site, error) {
+	s, file, err := newSite(u)
 	if err != nil {
 		return nil, err
 	}
-	s := &Site{binary: binary, dir: dir, env: env}
-	s.closers = append(s.closers, func() { os.RemoveAll(dir) })
-	file := filepath.Join(dir, "edge.yaml")
-	err = write(file, Object{
-		"edge": Object{
-			"id": "link", "listen": "127.0.0.1:0", "state_dir": filepath.Join(dir, "state"),
-			"heartbeat":   Object{"interval_ms": beat.Interval.Milliseconds(), "timeout_ms": beat.Timeout.Milliseconds()},
-			"read_tokens": []Object{{"name": "rig", "sha256": hash(readToken)}},
-		},
-		"provider_pool": Object{"selection": "priority"},
-		"nodes":         nodes, "models": models,
-	})
-	if err == nil {
-		s.Edge, err = s.launch("edge", "edge", "-c", file)
-	}
-	if err != nil {
+	s.binary, s.env = binary, env
+	if s.Edge, err = s.launch("edge", "edge", "-c", file); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -102,11 +136,7 @@ func StartSite(binary string, beat Heartbeat, nodes, models []Object, env ...str
 		s.Close()
 		return nil, err
 	}
-	s.Address = listening.Address
-	transport := &http.Transport{MaxIdleConnsPerHost: 500, DisableCompression: true}
-	s.closers = append(s.closers, transport.CloseIdleConnections)
-	s.Client = &http.Client{Transport: transport}
-	s.control = controlv1connect.NewControlServiceClient(s.Client, s.URL())
+	s.serves(listening.Address)
 	return s, nil
 }
 
@@ -143,17 +173,22 @@ func (s *Site) StartNode(id, url string) (*Process, error) {
 	return p, s.Until("node "+id+" connected", Connected(id, true))
 }
 
-// StartNode starts a Node process with its files in a folder.
-func StartNode(binary, dir, id, url string, env ...string) (*Process, error) {
+// nodeFile writes the files of a Node into a folder.
+func nodeFile(dir, id, url string) (file string, err error) {
 	token := filepath.Join(dir, id+".token")
 	if err := os.WriteFile(token, []byte(NodeToken(id)+"\n"), 0o600); err != nil {
-		return nil, err
+		return "", err
 	}
-	file := filepath.Join(dir, id+".yaml")
-	err := write(file, Object{
+	file = filepath.Join(dir, id+".yaml")
+	return file, write(file, Object{
 		"node":      Object{"id": id, "edge_url": url, "token_file": token},
 		"reconnect": Object{"interval_sec": 0.1, "max_attempts": 0},
 	})
+}
+
+// StartNode starts a Node process with its files in a folder.
+func StartNode(binary, dir, id, url string, env ...string) (*Process, error) {
+	file, err := nodeFile(dir, id, url)
 	if err != nil {
 		return nil, err
 	}

@@ -24,9 +24,9 @@ func NewStalls(binary string, tokens int, pace time.Duration) (*Stalls, error) {
 	s := &Stalls{flood: NewProvider(), paced: NewProvider()}
 	s.paced.Tokens, s.paced.Pace = tokens, pace
 	var err error
-	s.site, err = StartSite(binary, Heartbeat{5 * time.Second, 15 * time.Second},
-		[]Object{Node("a", At(s.flood, "flood", 1000, 1), At(s.paced, "paced", 4, 1))},
-		[]Object{Model("flood", "a/flood="+Endless), Model("paced", "a/paced="+Paced)})
+	s.site, err = StartSite(binary, Setup{Heartbeat: Heartbeat{5 * time.Second, 15 * time.Second},
+		Nodes:  []Object{Node("a", At(s.flood, "flood", 1000, 1), At(s.paced, "paced", 4, 1))},
+		Models: []Object{Model("flood", "a/flood="+Endless), Model("paced", "a/paced="+Paced)}})
 	if err == nil {
 		_, err = s.site.StartNode("a", s.site.URL())
 	}
@@ -122,7 +122,7 @@ func (s *Stalls) Honest(ctx context.Context) (gaps []time.Duration, err error) {
 		switch line := scan.Text(); {
 		case line == "data: [DONE]":
 			whole = true
-		case strings.Contains(line, `"token"`):
+		case strings.Contains(line, `"token `):
 			now := time.Now()
 			if !last.IsZero() {
 				gaps = append(gaps, now.Sub(last))

@@ -22,8 +22,9 @@ type Used struct {
 func NewUsed(binary string, most int, env ...string) (*Used, error) {
 	u := &Used{provider: NewProvider()}
 	var err error
-	u.Site, err = StartSite(binary, Heartbeat{10 * time.Minute, 30 * time.Minute},
-		[]Object{Node("a", At(u.provider, "p", most, 1))}, []Object{Model("m", "a/p="+Hold), Model("once", "a/p="+Once)}, env...)
+	u.Site, err = StartSite(binary, Setup{Heartbeat: Heartbeat{10 * time.Minute, 30 * time.Minute},
+		Nodes:  []Object{Node("a", At(u.provider, "p", most, 1))},
+		Models: []Object{Model("m", "a/p="+Hold), Model("once", "a/p="+Once)}}, env...)
 	if err == nil {
 		u.Node, err = u.Site.StartNode("a", u.Site.URL())
 	}
