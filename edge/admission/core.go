@@ -37,7 +37,7 @@ type Counters struct {
 	Released       uint64 // every end of a lease, fences included
 	DoubleReleases uint64 // ends of a lease that had ended; each a no-op
 	Stale          uint64 // disconnects and drains of a generation not current
-	Commands       uint64
+	Commands       uint64 // that may have changed something
 }
 
 // node is the connection of one machine.
@@ -178,6 +178,7 @@ func (c *Core) Track(seq Seq, lease LeaseID) bool {
 		return false
 	}
 	r.state = tracked
+	c.counts.Commands++
 	return true
 }
 

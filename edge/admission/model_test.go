@@ -124,6 +124,7 @@ func (d *driver) take(effects []Effect) {
 		}
 	}
 	require.NoError(d.t, checkInvariants(d.core))
+	require.NoError(d.t, checkSnapshot(d.core, d.now))
 }
 
 // checkNotPassed fails if an older request still waits that could have had the

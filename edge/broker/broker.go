@@ -58,29 +58,37 @@ func (b *Broker) Stop() {
 // a reserved lease, or ErrUnknownGroup, a *QueueFullError, *QueueTimeoutError,
 // *UnavailableError, or the cause of ctx's end.
 func (b *Broker) Acquire(ctx context.Context, req admission.Request) (*Lease, error) {
-	b.mu.Lock()
-	now := b.clock.Now()
-	seq, effects := b.core.Enqueue(now, req)
-	if e := effects[0]; e.Kind == admission.Rejected {
-		err := b.rejectionLocked(e, nil)
-		b.mu.Unlock()
+	l, err := b.Enter(req)
+	if err != nil {
 		return nil, err
 	}
-	l := &Lease{broker: b, seq: seq, enqueued: now}
-	b.leases[seq] = l
-	if e := effects[0]; e.Kind == admission.Granted {
-		l.grant = e
-		l.grantedLocked(e)
-		b.mu.Unlock()
-		return l, nil
-	}
-	l.WaitReason = effects[0].Reason
-	l.decided = make(chan struct{})
-	b.deliverLocked(effects)
-	b.mu.Unlock()
 	if err := l.Await(ctx); err != nil {
 		return nil, err
 	}
+	return l, nil
+}
+
+// Enter makes a request known: it has its seq, and a grant or a place in the
+// queue. The caller must Await, which fails like Acquire. Enter itself fails for
+// what is rejected on arrival.
+func (b *Broker) Enter(req admission.Request) (*Lease, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	seq, effects := b.core.Enqueue(now, req)
+	e := effects[0]
+	if e.Kind == admission.Rejected {
+		return nil, b.rejectionLocked(e, nil)
+	}
+	l := &Lease{broker: b, seq: seq, enqueued: now}
+	b.leases[seq] = l
+	if e.Kind == admission.Granted {
+		l.grant = e
+		return l, nil
+	}
+	l.WaitReason = e.Reason
+	l.decided = make(chan struct{})
+	b.deliverLocked(effects)
 	return l, nil
 }
 

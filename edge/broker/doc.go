@@ -5,11 +5,11 @@
 // It decides nothing. Every rule is edge/admission's; what the broker adds is
 // blocking, time and identity:
 //
-//	Acquire ─► decision ─► Lease ─► Track ─► Close
-//	              ▲           │        │
-//	              └── Await ◄─┴────────┘  fenced before hand-off, or refused
+//	Enter ─► Await ─► decision ─► Track ─► Close
+//	           ▲         │          │
+//	           └─────────┴──────────┘  fenced before hand-off, or refused
 //
-// A decision is written once and read once. Whoever holds a Lease must call
+// Acquire is Enter and the first Await. A decision is written once and read once. Whoever holds a Lease must call
 // Close exactly once in the end; a second call is a no-op that the core counts.
 // Nothing here knows events, logs or the wire, and no callback runs under the
 // mutex.

@@ -63,38 +63,38 @@ func (l *Lease) Refuse() {
 // nothing.
 func (l *Lease) Await(ctx context.Context) error {
 	for {
-		l.broker.mu.Lock()
-		decided := l.decided
-		l.broker.mu.Unlock()
-		if decided != nil {
-			select {
-			case <-decided:
-			case <-ctx.Done():
-			}
-		}
-		if done, err := l.settle(ctx); done {
+		decided, err := l.settle(ctx)
+		if decided == nil {
 			return err
+		}
+		select {
+		case <-decided:
+		case <-ctx.Done():
 		}
 	}
 }
 
-// settle takes the decision, or gives the place up when ctx has ended. Not done
-// means that a grant was fenced before it could be taken: the wait goes on.
-func (l *Lease) settle(ctx context.Context) (done bool, err error) {
+// settle takes the decision, or gives the place up when ctx has ended. Until
+// there is one it returns what is closed by the next.
+func (l *Lease) settle(ctx context.Context) (decided <-chan struct{}, err error) {
 	b := l.broker
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l.ended != nil {
-		return true, l.ended
+		return nil, l.ended
 	}
-	if l.grant.Kind == admission.Granted {
+	granted := l.grant.Kind == admission.Granted
+	if granted {
 		l.grantedLocked(l.grant)
 	}
-	if ctx.Err() == nil {
-		return l.grant.Kind == admission.Granted, nil
+	switch {
+	case ctx.Err() != nil:
+		l.closeLocked() // a grant that loses to the cancel gives its slot back
+		return nil, context.Cause(ctx)
+	case granted:
+		return nil, nil
 	}
-	l.closeLocked() // a grant that loses to the cancel gives its slot back
-	return true, context.Cause(ctx)
+	return l.decided, nil
 }
 
 // Close ends the request, whatever its outcome, and returns what it holds: the
