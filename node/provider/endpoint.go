@@ -23,6 +23,15 @@ var paths = []string{
 	"/v1/images/generations",
 }
 
+// ollamaPaths are those that only a provider of type ollama is asked for besides:
+// of its native API what runs a model, and nothing that changes or lists models.
+var ollamaPaths = []string{
+	"/api/chat",
+	"/api/generate",
+	"/api/embed",
+	"/api/embeddings",
+}
+
 // parseBaseURL reads the root of a server. People write it with and without a
 // trailing slash and /v1; all spellings mean the same root (E22).
 func parseBaseURL(raw string) (*url.URL, error) {
@@ -51,11 +60,16 @@ func parseBaseURL(raw string) (*url.URL, error) {
 	return root, nil
 }
 
-// endpoints is the full URL of each allowed path below root.
-func endpoints(root *url.URL) map[string]*url.URL {
+// endpoints is the full URL, below root, of each path that a provider of that type may be asked for.
+func endpoints(root *url.URL, kind string) map[string]*url.URL {
 	all := make(map[string]*url.URL, len(paths))
 	for _, path := range paths {
 		all[path] = below(root, path)
+	}
+	if kind == ollamaType {
+		for _, path := range ollamaPaths {
+			all[path] = below(root, path)
+		}
 	}
 	return all
 }

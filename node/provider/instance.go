@@ -41,13 +41,16 @@ type profile struct {
 	deafToHalfClose bool
 }
 
-const simulatorType = "simulator"
+const (
+	ollamaType    = "ollama"
+	simulatorType = "simulator"
+)
 
 var profiles = map[string]profile{
 	"openai":      {},
 	"vllm":        {},
 	"llamacpp":    {streamEndsConn: true},
-	"ollama":      {},
+	ollamaType:    {},
 	"lemonade":    {},
 	"lmstudio":    {},
 	"mlx":         {deafToHalfClose: true},
@@ -56,7 +59,7 @@ var profiles = map[string]profile{
 
 // Types is every provider type a node can run, for its registration.
 func Types() []string {
-	return []string{"openai", "vllm", "llamacpp", "ollama", "lemonade", "lmstudio", "mlx", simulatorType}
+	return []string{"openai", "vllm", "llamacpp", ollamaType, "lemonade", "lmstudio", "mlx", simulatorType}
 }
 
 // settings of a provider that may change while it runs; immutable themselves.
@@ -154,7 +157,7 @@ func (p *instance) serveSimulator(config Config) {
 // reach makes root the server's root.
 func (p *instance) reach(root *url.URL) {
 	p.form = normalize.FormOf(p.kind)
-	p.endpoints, p.run = endpoints(root), below(root, p.form.Path)
+	p.endpoints, p.run = endpoints(root, p.kind), below(root, p.form.Path)
 }
 
 // newTransport is an HTTP/1.1 transport that does nothing of its own accord: no

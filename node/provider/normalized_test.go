@@ -63,16 +63,6 @@ func TestARunIsAskedInTheProvidersTermsAndAnsweredInEvents(t *testing.T) {
 	require.NotNil(t, all[len(all)-1].GetCompleted())
 }
 
-func TestNobodyIsAskedForANativePathByName(t *testing.T) {
-	server := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") })
-	s := newSet(t, clockwork.NewRealClock(), described("ollama", server.URL))
-	b := begin("{}")
-	b.Path = "/api/chat"
-	a, done := start(t, t.Context(), s, b, "{}")
-	require.NoError(t, await(t, done, "the refusal"))
-	require.Equal(t, neverOpened, a.code())
-}
-
 func TestARunThatCannotBeTranslatedOpensNothing(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("asked") })
 	s := newSet(t, clockwork.NewRealClock(), described("vllm", server.URL))
