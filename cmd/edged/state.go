@@ -111,6 +111,7 @@ func (e *Edge) settings(snap *config.Snapshot) openai.Settings {
 		LongThreshold: int(cfg.GetLongContextThresholdTokens()), BodyLimit: int64(cfg.GetEdge().GetBodyLimitBytes()),
 		IdleTimeout:  time.Duration(cfg.GetOpenai().GetIdleTimeoutMs()) * time.Millisecond,
 		TotalTimeout: time.Duration(cfg.GetOpenai().GetTimeoutSec()) * time.Second,
+		Keepalive:    time.Duration(cfg.GetOpenai().GetKeepaliveMs()) * time.Millisecond,
 	}
 	for _, m := range snap.Models {
 		s.Models = append(s.Models, openai.Model{ID: m.ID, Group: m.Group, Targets: targets(snap, m.Group), ContextWindow: m.ContextWindow})

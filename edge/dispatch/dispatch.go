@@ -60,6 +60,16 @@ type Sink interface {
 	Complete() bool
 }
 
+// Watcher is what a Sink may be besides: it learns when a provider has the request.
+// Its methods are called like Frame.
+type Watcher interface {
+	// HandedOff says that the whole request was sent to g's node.
+	HandedOff(g *Grant)
+	// Refused says that no upstream request was opened after all. The request may
+	// be handed off again.
+	Refused()
+}
+
 // FailedError is the end of a request that was admitted and got no whole answer.
 type FailedError struct {
 	Code      FailureCode
@@ -103,6 +113,7 @@ func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
 	var x *exchange
 	if err == nil {
 		x = &exchange{Dispatcher: d, request: r, deadline: deadline, sink: s, lease: lease}
+		x.watcher, _ = s.(Watcher)
 		err = x.run(ctx)
 	}
 	switch {
@@ -127,6 +138,7 @@ type exchange struct {
 	request  *Request
 	deadline time.Time // of the whole exchange; zero = none
 	sink     Sink
+	watcher  Watcher // the sink, if it is one; else nil
 	lease    *broker.Lease
 
 	grant     Grant
@@ -158,6 +170,9 @@ func (x *exchange) run(ctx context.Context) error {
 		default:
 			l.Close()
 			return err
+		}
+		if x.watcher != nil {
+			x.watcher.Refused()
 		}
 		err = l.Await(ctx)
 		var none *broker.UnavailableError
@@ -229,6 +244,9 @@ func (x *exchange) converse(ctx context.Context, stream Stream) (final bool, err
 		return false, x.failed(ProviderDisconnected, "the link was lost while the request was sent")
 	}
 	x.handedOff = true
+	if x.watcher != nil {
+		x.watcher.HandedOff(&x.grant)
+	}
 	var f Frame
 	for {
 		if err := stream.Receive(&f); errors.Is(err, ErrNeverSeen) {

@@ -14,6 +14,8 @@ type endpoint struct {
 	body   bodyKind
 	// stream is how a streamed answer of this endpoint is framed; another media type passes as it is.
 	stream splice.Format
+	// comments: its streams may be asked for with "stream": true, and take keep-alive comments.
+	comments bool
 }
 
 // bodyKind is what a request's body is.
@@ -25,11 +27,11 @@ const (
 )
 
 var endpoints = []endpoint{
-	{path: "/v1/chat/completions", surface: admission.SurfaceChat, errors: openAI, stream: splice.SSE},
-	{path: "/v1/completions", surface: admission.SurfaceCompletions, errors: openAI, stream: splice.SSE},
-	{path: "/v1/responses", surface: admission.SurfaceResponses, errors: openAI, stream: splice.SSE},
+	{path: "/v1/chat/completions", surface: admission.SurfaceChat, errors: openAI, stream: splice.SSE, comments: true},
+	{path: "/v1/completions", surface: admission.SurfaceCompletions, errors: openAI, stream: splice.SSE, comments: true},
+	{path: "/v1/responses", surface: admission.SurfaceResponses, errors: openAI, stream: splice.SSE, comments: true},
 	{path: "/v1/embeddings", surface: admission.SurfaceEmbeddings, errors: openAI, stream: splice.SSE},
-	{path: "/v1/messages", surface: admission.SurfaceMessages, errors: anthropic, stream: splice.SSE},
+	{path: "/v1/messages", surface: admission.SurfaceMessages, errors: anthropic, stream: splice.SSE, comments: true},
 	{path: "/v1/messages/count_tokens", surface: admission.SurfaceCountTokens, errors: anthropic, stream: splice.SSE},
 	{path: "/v1/rerank", surface: admission.SurfaceRerank, errors: openAI, stream: splice.SSE},
 	{path: "/v1/audio/speech", surface: admission.SurfaceSpeech, errors: openAI, stream: splice.SSE},

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jonboulle/clockwork"
+
 	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/edge/broker"
 	"github.com/iop-dev/iop/edge/dispatch"
@@ -27,6 +29,7 @@ type Handler struct {
 	dispatcher  Dispatcher
 	calibration *estimate.Calibration
 	log         *slog.Logger
+	clock       clockwork.Clock
 	settings    atomic.Pointer[active]
 	// drainUntil is when a draining Edge is expected to have stopped, in Unix nanoseconds; 0 = not draining.
 	drainUntil atomic.Int64
@@ -34,7 +37,7 @@ type Handler struct {
 
 // New returns a handler that serves with s until [Handler.Apply]. It tells c what providers count.
 func New(d Dispatcher, c *estimate.Calibration, log *slog.Logger, s Settings) *Handler {
-	h := &Handler{dispatcher: d, calibration: c, log: log}
+	h := &Handler{dispatcher: d, calibration: c, log: log, clock: clockwork.NewRealClock()}
 	h.Apply(s)
 	return h
 }
@@ -130,7 +133,7 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 	if p := h.draining(); p != nil {
 		return p
 	}
-	request, p := h.prepare(w, r, s, e, key, id)
+	request, streams, p := h.prepare(w, r, s, e, key, id)
 	if p != nil {
 		return p
 	}
@@ -142,13 +145,22 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 		}
 		defer release()
 	}
-	y := newRelay(w, e, request.Body[request.ModelStart:request.ModelEnd], s.IdleTimeout)
+	y := newRelay(w, e, request.Body[request.ModelStart:request.ModelEnd], h.clock, s.StallTimeout)
 	defer func() {
 		*begun = y.begun
 		y.free()
 	}()
-	err := h.dispatcher.Do(r.Context(), request, y)
+	ctx := r.Context()
+	if s.Keepalive > 0 && streams && e.comments {
+		var gone context.CancelFunc
+		ctx, gone = context.WithCancel(ctx)
+		defer gone()
+		y.keep = &keepalive{clock: h.clock, every: s.Keepalive, gone: gone, relay: y}
+	}
+	err := h.dispatcher.Do(ctx, request, y)
+	y.quiet()
 	var reported *reportedError
+	var late *lateError
 	switch {
 	case err == nil:
 		if target, tokens := y.counted(); tokens > 0 {
@@ -157,8 +169,15 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 		return nil
 	case errors.As(err, &reported):
 		return nil
+	case errors.As(err, &late):
+		y.failed(late.problem)
+		return nil
 	}
-	return h.failed(r.Context(), y, s, id, err)
+	if p = h.failed(ctx, y, s, id, err); p != nil && y.begun {
+		y.failed(*p)
+		return nil
+	}
+	return p
 }
 
 // draining refuses a request because the Edge stops; nil while it does not.
@@ -176,38 +195,37 @@ func drainingProblem(left time.Duration) *problem {
 }
 
 // prepare reads the request and turns it into dispatch's terms.
-func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string) (*dispatch.Request, *problem) {
+func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string) (request *dispatch.Request, streams bool, p *problem) {
 	body, err := readBody(w, r, s)
-	var p *problem
 	switch {
 	case errors.As(err, &p):
-		return nil, p
+		return nil, false, p
 	case errors.Is(err, dispatch.ErrStopped):
-		return nil, drainingProblem(0)
+		return nil, false, drainingProblem(0)
 	case err != nil:
 		panic(http.ErrAbortHandler)
 	}
 	fields, err := bodyscan.Scan(body)
 	var bad *bodyscan.Error
 	if errors.As(err, &bad) {
-		return nil, &problem{status: http.StatusBadRequest, code: "invalid_request", kind: invalidRequest, message: bad.Message, param: bad.Param}
+		return nil, false, &problem{status: http.StatusBadRequest, code: "invalid_request", kind: invalidRequest, message: bad.Message, param: bad.Param}
 	}
 	model := s.byID[fields.Model]
 	switch {
 	case model == nil:
-		return nil, unknownModel(fields.Model)
+		return nil, false, unknownModel(fields.Model)
 	case key != nil && !key.Allows(model.ID):
-		return nil, &problem{status: http.StatusForbidden, code: "model_not_allowed", kind: "permission_error", param: "model",
+		return nil, false, &problem{status: http.StatusForbidden, code: "model_not_allowed", kind: "permission_error", param: "model",
 			message: "This API key may not use this model. GET /v1/models lists those that it may."}
 	}
 	return &dispatch.Request{
 		ID: id, Group: model.Group, Input: h.calibration.Input(body, model.Targets, s.LongThreshold), Surface: e.surface, Path: e.path,
 		Header: requestHeader(r, id), Body: body, ModelStart: fields.ModelStart, ModelEnd: fields.ModelEnd,
 		IdleTimeout: s.IdleTimeout, TotalTimeout: s.TotalTimeout,
-	}, nil
+	}, fields.Stream, nil
 }
 
-// failed ends a request that got no whole answer: with the real status while nothing was sent, else so that the client can see the break.
+// failed is what to tell a client that got no whole answer.
 func (h *Handler) failed(ctx context.Context, y *relay, s *active, id string, err error) *problem {
 	var failure *dispatch.FailedError
 	isFailure := errors.As(err, &failure)
@@ -229,11 +247,7 @@ func (h *Handler) failed(ctx context.Context, y *relay, s *active, id string, er
 	if isFailure && failure.Stopped {
 		p.message = "The server was shut down before the answer was complete."
 	}
-	if y.begun {
-		y.failed(p)
-		return nil
-	}
-	if isFailure {
+	if isFailure && !y.begun {
 		y.setGrant(&failure.Grant)
 	}
 	return &p

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jonboulle/clockwork"
+
 	"github.com/iop-dev/iop/edge/dispatch"
 	"github.com/iop-dev/iop/edge/openai/splice"
 )
@@ -17,22 +19,31 @@ type relay struct {
 	w        http.ResponseWriter
 	rc       *http.ResponseController
 	endpoint *endpoint
-	model    []byte        // as the client spelt it, quotes included
-	idle     time.Duration // longest a client may take without reading; 0 = none
+	model    []byte // as the client spelt it, quotes included
+	clock    clockwork.Clock
+	patience time.Duration // longest a client may take nothing of what waits for it
+	keep     *keepalive    // nil = no comments
 
-	grant    bool // the headers of the grant are set
-	begun    bool // the response head was written
-	gone     bool // a write failed
-	noBody   bool // the status allows no body
-	sse      bool
-	splicing bool // bytes go through splicer
-	judged   bool // a stream that has to show how it ended
-	success  bool // the status is 2xx
-	target   string
-	splicer  splice.Splicer
-	buf      []byte
+	relayed
+	splicer splice.Splicer
+	buf     []byte
+	stall   *stall // nil before the first write that can block
+}
 
-	writeDeadline time.Time // as set on the connection; zero = none
+// relayed is what has become of one request's answer.
+type relayed struct {
+	grant     bool // the headers of the grant are set
+	begun     bool // the response head was written
+	headed    bool // the provider's head has come
+	committed bool // the response head was written for a keep-alive comment, before the provider's
+	gone      bool // a write failed
+	noBody    bool // the status allows no body
+	sse       bool
+	splicing  bool // bytes go through splicer
+	judged    bool // a stream that has to show how it ended
+	success   bool // the status is 2xx
+	target    string
+	late      *lateAnswer // not nil: an answer that can no longer be passed on as it is
 }
 
 // maxKeptBuffer bounds what a pooled relay keeps.
@@ -43,37 +54,77 @@ const unblocked = 4 << 10
 
 var relays = sync.Pool{New: func() any { return new(relay) }}
 
-func newRelay(w http.ResponseWriter, e *endpoint, model []byte, idle time.Duration) *relay {
+func newRelay(w http.ResponseWriter, e *endpoint, model []byte, clock clockwork.Clock, patience time.Duration) *relay {
 	y := relays.Get().(*relay)
 	buf := y.buf
 	if cap(buf) > maxKeptBuffer {
 		buf = nil
 	}
-	y.w, y.rc, y.endpoint, y.model, y.idle, y.buf = w, http.NewResponseController(w), e, model, idle, buf[:0]
-	y.grant, y.begun, y.gone, y.noBody, y.sse, y.splicing, y.judged, y.success, y.writeDeadline = false, false, false, false, false, false, false, false, time.Time{}
-	y.target = ""
+	y.w, y.rc, y.endpoint, y.model, y.clock, y.patience, y.buf = w, http.NewResponseController(w), e, model, clock, patience, buf[:0]
+	y.relayed = relayed{}
 	return y
+}
+
+// quiet ends what else may write or watch than the request's own goroutine.
+func (y *relay) quiet() {
+	if y.keep != nil {
+		y.keep.end()
+		y.keep = nil
+	}
 }
 
 // free gives the relay back. The request has ended.
 func (y *relay) free() {
-	if !y.writeDeadline.IsZero() {
-		_ = y.rc.SetWriteDeadline(time.Time{}) // it would outlive the request on a kept-alive connection
+	y.quiet()
+	if y.stall != nil {
+		y.stall.end()
 	}
-	y.w, y.rc, y.endpoint, y.model = nil, nil, nil, nil
+	y.w, y.rc, y.endpoint, y.model, y.clock, y.stall, y.relayed = nil, nil, nil, nil, nil, nil, relayed{}
 	relays.Put(y)
+}
+
+// HandedOff implements dispatch.Watcher.
+func (y *relay) HandedOff(g *dispatch.Grant) {
+	if y.keep != nil {
+		y.keep.handedOff(g)
+	}
+}
+
+// Refused implements dispatch.Watcher.
+func (y *relay) Refused() {
+	if y.keep != nil {
+		y.keep.refused()
+	}
 }
 
 // Frame takes one frame of the answer.
 func (y *relay) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
-	if f.Head != nil {
+	if y.keep == nil {
+		return y.frame(g, f)
+	}
+	y.keep.mu.Lock()
+	defer y.keep.mu.Unlock()
+	err := y.frame(g, f)
+	y.keep.last = y.clock.Now()
+	return err
+}
+
+func (y *relay) frame(g *dispatch.Grant, f *dispatch.Frame) error {
+	if y.committed {
+		if f.Head != nil {
+			y.adopt(f.Head)
+		}
+		if y.late != nil {
+			return y.late.take(g, f)
+		}
+	} else if f.Head != nil {
 		switch y.classify(f.Head); {
 		case f.Head.Status < 200 || f.Head.Status > 599:
 			return lostProvider(g, false, "the provider's status is none of HTTP's final ones")
 		case f.End && len(f.Body) == 0 && y.judged:
 			return lostProvider(g, false, "the provider's event stream has no byte")
 		}
-		y.begun = true
+		y.begun, y.headed = true, true
 		y.setGrant(g)
 		y.setHeader(f.Head)
 		if f.End && !y.sse {
@@ -81,7 +132,7 @@ func (y *relay) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
 		}
 		y.w.WriteHeader(f.Head.Status)
 	}
-	if !y.begun {
+	if !y.headed {
 		return lostProvider(g, false, "an answer without a head")
 	}
 	if err := y.stream(f); err != nil {
@@ -173,9 +224,14 @@ func (y *relay) setHeader(head *dispatch.Head) {
 		}
 	}
 	if y.sse {
-		h["Cache-Control"] = []string{"no-cache"}
-		h["X-Accel-Buffering"] = []string{"no"}
+		y.asEvents(h)
 	}
+}
+
+// asEvents sets what keeps everything between from holding events back.
+func (y *relay) asEvents(h http.Header) {
+	h["Cache-Control"] = []string{"no-cache"}
+	h["X-Accel-Buffering"] = []string{"no"}
 }
 
 // whole sends an answer of one frame with its length and without a flush.
@@ -193,7 +249,7 @@ func (y *relay) whole(f *dispatch.Frame) error {
 		return nil
 	}
 	if len(body) > unblocked {
-		y.armWrite()
+		y.watch()
 	}
 	return y.write(body)
 }
@@ -211,11 +267,9 @@ func (y *relay) stream(f *dispatch.Frame) error {
 		}
 		body = y.buf
 	}
-	if len(body) > 0 {
-		y.armWrite()
-		if err := y.write(body); err != nil {
-			return err
-		}
+	y.watch()
+	if err := y.write(body); err != nil {
+		return err
 	}
 	if f.End || f.More {
 		return nil // net/http flushes as the handler returns
@@ -223,29 +277,35 @@ func (y *relay) stream(f *dispatch.Frame) error {
 	return y.flush()
 }
 
+// watch makes the writes from now on end when the client takes nothing.
+func (y *relay) watch() {
+	if y.stall == nil && y.patience > 0 {
+		y.stall = watchStall(y.rc, y.clock, y.patience)
+	}
+}
+
+// write sends body in pieces that a slow client can take in its time.
 func (y *relay) write(body []byte) error {
-	_, err := y.w.Write(body)
-	y.gone = y.gone || err != nil
-	return err
+	for len(body) > 0 {
+		piece := body[:min(len(body), writePiece)]
+		body = body[len(piece):]
+		if err := y.watched(func() error { _, err := y.w.Write(piece); return err }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (y *relay) flush() error {
-	err := y.rc.Flush()
+func (y *relay) flush() error { return y.watched(y.rc.Flush) }
+
+func (y *relay) watched(send func() error) error {
+	if y.stall != nil {
+		y.stall.begin()
+		defer y.stall.done()
+	}
+	err := send()
 	y.gone = y.gone || err != nil
 	return err
-}
-
-// armWrite bounds how long a client may block a write. The deadline is moved on only now and then: a timer per event would cost more than the event.
-func (y *relay) armWrite() {
-	if y.idle <= 0 {
-		return
-	}
-	now := time.Now()
-	if y.writeDeadline.Sub(now) > y.idle*3/4 {
-		return
-	}
-	y.writeDeadline = now.Add(y.idle)
-	_ = y.rc.SetWriteDeadline(y.writeDeadline) // unsupported only in writers that are no connection
 }
 
 // failed tells the client that an answer which has begun is not whole: a stream gets one error event of its own and ends without an end
@@ -260,7 +320,7 @@ func (y *relay) failed(p problem) {
 	y.buf = append(y.buf[:0], y.splicer.Terminator()...)
 	p.requestID = y.w.Header().Get("X-Request-Id")
 	y.buf = y.endpoint.errors.appendInStream(y.buf, p)
-	y.armWrite()
+	y.watch()
 	if y.write(y.buf) != nil || y.flush() != nil {
 		panic(http.ErrAbortHandler)
 	}

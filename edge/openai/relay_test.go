@@ -330,7 +330,7 @@ func TestCase_B02_B03_B04_ClientAbortIsNoticed(t *testing.T) {
 
 func TestAClientThatReadsNothingIsGivenUp(t *testing.T) {
 	s := settings()
-	s.IdleTimeout = 50 * time.Millisecond
+	s.StallTimeout = 50 * time.Millisecond
 	result := make(chan error, 1)
 	endless := doFunc(func(ctx context.Context, q *dispatch.Request, sink dispatch.Sink) error {
 		g, f := grant, dispatch.Frame{Head: head(200, "text/event-stream"), Body: []byte(strings.Repeat(delta, 500))}

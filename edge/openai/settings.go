@@ -40,8 +40,12 @@ type Settings struct {
 	HeaderLimit int
 	// BodyTimeout is the longest time in which a client may send less than 4 KiB of its body; 0 = DefaultBodyTimeout.
 	BodyTimeout time.Duration
-	// IdleTimeout is the longest silence of the provider after its head, and of a client that reads nothing; 0 = none.
+	// IdleTimeout is the longest silence of the provider after its head; 0 = none.
 	IdleTimeout time.Duration
+	// StallTimeout is how long a client may take nothing of what waits for it; 0 = DefaultStallTimeout.
+	StallTimeout time.Duration
+	// Keepalive is the time between comments in a silent stream of events; 0 = none are sent.
+	Keepalive time.Duration
 	// TotalTimeout of an exchange, waiting included; 0 = none.
 	TotalTimeout time.Duration
 	// ReconnectInterval of the nodes: what Retry-After says while none is connected; 0 = DefaultReconnectInterval.
@@ -52,6 +56,7 @@ type Settings struct {
 const (
 	DefaultHeaderLimit       = 32 << 10
 	DefaultBodyTimeout       = 60 * time.Second
+	DefaultStallTimeout      = 60 * time.Second
 	DefaultReconnectInterval = 10 * time.Second
 )
 
@@ -67,6 +72,9 @@ func activate(s Settings) *active {
 	}
 	if s.BodyTimeout == 0 {
 		s.BodyTimeout = DefaultBodyTimeout
+	}
+	if s.StallTimeout == 0 {
+		s.StallTimeout = DefaultStallTimeout
 	}
 	if s.ReconnectInterval == 0 {
 		s.ReconnectInterval = DefaultReconnectInterval

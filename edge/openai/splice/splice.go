@@ -128,6 +128,10 @@ func (s *Splicer) Terminator() string {
 	}
 }
 
+// BetweenEvents reports whether no byte of the stream's next event has come, so that a comment can stand here. Only for SSE. After a CR it
+// is false: the LF that may follow belongs to it.
+func (s *Splicer) BetweenEvents() bool { return s.line == lineStart && !s.inEvent && !s.afterCR }
+
 // cursor is the position inside one Append call.
 type cursor struct {
 	src   []byte
