@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/iop-dev/iop/e2e/figure"
 	"github.com/iop-dev/iop/e2e/link"
 )
 
@@ -76,9 +77,9 @@ func pause(ctx context.Context, d time.Duration) error {
 
 const kib = 1 << 10
 
-func nodeMemory(ctx context.Context, p plan) (figures []figure, err error) {
+func (p plan) nodeMemory(ctx context.Context) (figures []figure.Row, err error) {
 	for _, collector := range collectors {
-		f := figure{what: "Edge memory of an idle connected node, " + collector.name}
+		f := figure.Row{What: "Edge memory of an idle connected node, " + collector.name}
 		fleet, err := link.NewFleet(p.binary, p.nodes, link.Heartbeat{Interval: 5 * time.Second, Timeout: 15 * time.Second}, collector.env)
 		if err != nil {
 			return nil, err
@@ -89,39 +90,39 @@ func nodeMemory(ctx context.Context, p plan) (figures []figure, err error) {
 		if err != nil {
 			return nil, err
 		}
-		f.value = fmt.Sprintf("%.0f KiB (slope over %d, 4 parked streams each)", size[0]/kib, p.nodes)
+		f.Value = fmt.Sprintf("%.0f KiB (slope over %d, 4 parked streams each)", size[0]/kib, p.nodes)
 		figures = append(figures, f)
 	}
 	return figures, nil
 }
 
-func streamMemory(ctx context.Context, p plan) (figures []figure, err error) {
+func (p plan) streamMemory(ctx context.Context) (figures []figure.Row, err error) {
 	value := func(sizes []float64) string {
 		return fmt.Sprintf("%.1f + %.1f = %.1f KiB (slope over %d)", sizes[0]/kib, sizes[1]/kib, (sizes[0]+sizes[1])/kib, p.streams)
 	}
 	for i, collector := range collectors {
-		sizes, err := freshStreams(ctx, p, collector.env)
+		sizes, err := p.freshStreams(ctx, collector.env)
 		if err != nil {
 			return nil, err
 		}
-		f := figure{what: "memory of a parked work stream, Edge + Node, " + collector.name, value: value(sizes)}
+		f := figure.Row{What: "memory of a parked work stream, Edge + Node, " + collector.name, Value: value(sizes)}
 		if i == 0 {
-			f.goal, f.missed = "16 + 32 KiB", sizes[0] > 16*kib || sizes[1] > 32*kib
+			f.Goal, f.Missed = "16 + 32 KiB", sizes[0] > 16*kib || sizes[1] > 32*kib
 		}
 		figures = append(figures, f)
 	}
-	sizes, err := afterPeak(ctx, p)
+	sizes, err := p.afterPeak(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return append(figures, figure{
-		what: "what a peak of requests leaves resident for each, Edge + Node, as run", value: value(sizes),
+	return append(figures, figure.Row{
+		What: "what a peak of requests leaves resident for each, Edge + Node, as run", Value: value(sizes),
 	}), nil
 }
 
 // freshStreams measures streams that were opened and parked, each end against a
 // bare one in this process.
-func freshStreams(ctx context.Context, p plan, env string) ([]float64, error) {
+func (p plan) freshStreams(ctx context.Context, env string) ([]float64, error) {
 	edge, err := link.NewParkedAtEdge(p.binary, env)
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func freshStreams(ctx context.Context, p plan, env string) ([]float64, error) {
 
 // afterPeak measures processes after many requests at once: their parked
 // streams, and whatever else the runtime has not given back to the system.
-func afterPeak(ctx context.Context, p plan) ([]float64, error) {
+func (p plan) afterPeak(ctx context.Context) ([]float64, error) {
 	used, err := link.NewUsed(p.binary, p.streams)
 	if err != nil {
 		return nil, err
@@ -151,7 +152,7 @@ func afterPeak(ctx context.Context, p plan) ([]float64, error) {
 	return slopes(ctx, used, p.streams, used.Site.Edge, used.Node)
 }
 
-func idleCPU(ctx context.Context, p plan) ([]figure, error) {
+func (p plan) idleCPU(ctx context.Context) ([]figure.Row, error) {
 	fleet, err := link.NewFleet(p.binary, p.nodes, link.Heartbeat{Interval: 5 * time.Second, Timeout: 15 * time.Second})
 	if err != nil {
 		return nil, err
@@ -184,9 +185,9 @@ func idleCPU(ctx context.Context, p plan) ([]figure, error) {
 		return nil, err
 	}
 	each := float64(with-alone) / float64(p.nodes) * float64(time.Minute) / float64(period)
-	return []figure{{
-		what: "Edge CPU of an idle connected node, a minute (heartbeats of 5s)",
-		value: fmt.Sprintf("%.1f ms (%.2f %% of a core for %d nodes)",
+	return []figure.Row{{
+		What: "Edge CPU of an idle connected node, a minute (heartbeats of 5s)",
+		Value: fmt.Sprintf("%.1f ms (%.2f %% of a core for %d nodes)",
 			each/float64(time.Millisecond), 100*float64(with)/float64(period), p.nodes),
 	}}, nil
 }

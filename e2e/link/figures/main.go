@@ -4,14 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"regexp"
-	"strings"
-	"text/tabwriter"
+
+	"github.com/iop-dev/iop/e2e/figure"
 )
 
 // plan is what to measure, and how often.
@@ -40,79 +38,17 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := measure(ctx, p, only); err != nil {
+	parts := []figure.Part{
+		{Name: "kill", Measure: p.kills},
+		{Name: "blackhole", Measure: p.blackholes},
+		{Name: "reconnect", Measure: p.reconnects},
+		{Name: "stalled", Measure: p.stalls},
+		{Name: "node-memory", Measure: p.nodeMemory},
+		{Name: "stream-memory", Measure: p.streamMemory},
+		{Name: "idle-cpu", Measure: p.idleCPU},
+	}
+	if err := figure.Print(ctx, parts, only); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-}
-
-// figure is one row of the table.
-type figure struct {
-	what, value string
-	goal        string // "" = none is set
-	missed      bool
-}
-
-// part measures some figures that belong together.
-type part struct {
-	name string
-	run  func(context.Context, plan) ([]figure, error)
-}
-
-var parts = []part{
-	{"kill", kills},
-	{"blackhole", blackholes},
-	{"reconnect", reconnects},
-	{"stalled", stalls},
-	{"node-memory", nodeMemory},
-	{"stream-memory", streamMemory},
-	{"idle-cpu", idleCPU},
-}
-
-func measure(ctx context.Context, p plan, only string) error {
-	wanted, err := regexp.Compile(only)
-	if err != nil {
-		return fmt.Errorf("-only: %w", err)
-	}
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "FIGURE\tMEASURED\tGOAL\t")
-	var failures []error
-	for _, part := range parts {
-		if !wanted.MatchString(part.name) || ctx.Err() != nil {
-			continue
-		}
-		fmt.Fprintf(os.Stderr, "%s … (load %s)\n", part.name, load())
-		figures, err := part.run(ctx, p)
-		if err != nil {
-			failures = append(failures, fmt.Errorf("%s: %w", part.name, err))
-		}
-		for _, f := range figures {
-			verdict := ""
-			switch {
-			case f.goal == "":
-			case f.missed:
-				verdict = "missed"
-			default:
-				verdict = "met"
-			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", f.what, f.value, f.goal, verdict)
-		}
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		failures = append(failures, errors.New("interrupted"))
-	}
-	return errors.Join(failures...)
-}
-
-// load is the machine's load average over one minute, as far as it tells.
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	one, _, _ := strings.Cut(string(text), " ")
-	return one
 }
