@@ -25,6 +25,7 @@ type stall struct {
 	mu    sync.Mutex
 	timer clockwork.Timer
 	ended bool
+	cut   bool // the writer was told to fail
 }
 
 func watchStall(rc *http.ResponseController, clock clockwork.Clock, limit time.Duration) *stall {
@@ -49,6 +50,7 @@ func (s *stall) check() {
 		next -= s.clock.Since(s.born) - time.Duration(since-1)
 	}
 	if next <= 0 {
+		s.cut = true
 		_ = s.rc.SetWriteDeadline(time.Unix(1, 0)) // fails the write under way; unsupported only in writers that are no connection
 		return
 	}
@@ -61,4 +63,7 @@ func (s *stall) end() {
 	defer s.mu.Unlock()
 	s.ended = true
 	s.timer.Stop()
+	if s.cut { // it would outlive the request, had the write succeeded in that very moment
+		_ = s.rc.SetWriteDeadline(time.Time{})
+	}
 }

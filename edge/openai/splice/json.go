@@ -168,6 +168,9 @@ func (s *Splicer) scan(c *cursor, i, end int) {
 				i = s.beginKey(src, i+1)
 				continue
 			case b == '}' && a.state == keyOrEnd:
+				if a.stack[a.depth-1] == choice {
+					s.chosen()
+				}
 				a.pop()
 			default:
 				a.state = dead
@@ -202,7 +205,7 @@ func (s *Splicer) scan(c *cursor, i, end int) {
 				break
 			}
 			if a.want == wantFinish {
-				s.seen.Finish = true
+				s.choice.finished = true
 			} else {
 				s.seen.Error = true
 			}
@@ -264,6 +267,9 @@ func (s *Splicer) afterValue(b byte) {
 	case b == ',':
 		a.state = key
 	case b == '}' && !inArray, b == ']' && inArray:
+		if a.stack[a.depth-1] == choice {
+			s.chosen()
+		}
 		a.pop()
 		s.seen.Done = s.seen.Done || a.done && a.depth == 0 // only now that the object is whole
 	default:
@@ -298,6 +304,7 @@ func (s *Splicer) beginValue(c *cursor, b byte, i int) {
 			a.push(usage)
 		case a.stack[a.depth-1] == choices:
 			a.push(choice)
+			s.choice.index, s.choice.finished = 0, false // servers that know of one choice only may leave its index out
 		default:
 			if want == wantError {
 				s.seen.Error = true
@@ -323,10 +330,10 @@ func (s *Splicer) beginValue(c *cursor, b byte, i int) {
 		a.state = inScalar
 		switch {
 		case want == wantFinish && b != 'n':
-			s.seen.Finish = true
+			s.choice.finished = true
 		case want == wantDone:
 			a.done = b == 't'
-		case want >= wantPrompt && b >= '0' && b <= '9':
+		case want >= wantIndex && b >= '0' && b <= '9':
 			a.state, a.count = inCount, int(b-'0')
 		}
 	}

@@ -18,6 +18,7 @@ const (
 	wantType
 	wantFinish
 	wantDone
+	wantIndex // the first of the counts
 	wantPrompt
 	wantInput
 	wantCacheRead
@@ -85,8 +86,11 @@ func (s *Splicer) meaningOf(k []byte) meaning {
 			return wantUsage
 		}
 	case choice:
-		if string(k) == "finish_reason" {
+		switch string(k) {
+		case "finish_reason":
 			return wantFinish
+		case "index":
+			return wantIndex
 		}
 	case usage:
 		switch string(k) {
@@ -139,7 +143,7 @@ func unescape(k []byte) []byte {
 func (s *Splicer) typed(t []byte) {
 	switch string(t) {
 	case "message_stop", "response.completed", "response.incomplete":
-		s.seen.Finish = true
+		s.terminal, s.seen.Finish = true, true
 	case "error", "response.failed":
 		s.seen.Error = true
 	}
@@ -148,6 +152,9 @@ func (s *Splicer) typed(t []byte) {
 func (s *Splicer) counted() {
 	n := s.json.count
 	switch s.json.want {
+	case wantIndex:
+		s.choice.index = n
+		return
 	case wantCompletion:
 		s.seen.CompletionTokens = n
 		return
@@ -164,4 +171,17 @@ func (s *Splicer) counted() {
 	if s.input >= 0 {
 		s.seen.PromptTokens = s.input + s.cacheRead + s.cacheWrite
 	}
+}
+
+// manyChoices is how many choices of one answer are told apart. The rest counts as the last of them.
+const manyChoices = 128
+
+// chosen notes the end of a choice's object. An answer of several choices has ended when each that has begun did.
+func (s *Splicer) chosen() {
+	i := min(s.choice.index, manyChoices-1)
+	s.begun[i/64] |= 1 << (i % 64)
+	if s.choice.finished {
+		s.finished[i/64] |= 1 << (i % 64)
+	}
+	s.seen.Finish = s.terminal || s.begun == s.finished
 }

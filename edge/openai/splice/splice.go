@@ -21,7 +21,8 @@ const (
 type Seen struct {
 	// Done: the end marker passed: [DONE], or a whole object with "done":true.
 	Done bool
-	// Finish: a choice carried a finish_reason (neither null nor empty), or a terminal event type of the responses or messages API passed.
+	// Finish: every choice that has begun carried a finish_reason (neither null nor empty) by the end of its object, or a terminal event type
+	// of the responses or messages API passed.
 	Finish bool
 	// Error: an in-band error passed (a top-level error object or string, an "error" event or type).
 	Error bool
@@ -59,6 +60,14 @@ type Splicer struct {
 
 	// The messages API counts apart what its cache had, and what it took: these make up PromptTokens; input is -1 while there was none.
 	input, cacheRead, cacheWrite int
+
+	// The choice whose object is being read, and which indices have begun and finished.
+	choice struct {
+		index    int
+		finished bool
+	}
+	begun, finished [manyChoices / 64]uint64
+	terminal        bool // an event type said the end
 
 	json automaton
 }
