@@ -207,6 +207,12 @@ link-figures: build ## measure deaths, returns, stalls and memory of the Edge-No
 	go build -o bin/link-figures ./e2e/link/figures
 	./bin/link-figures $(ARGS)
 
+.PHONY: load-figures
+load-figures: build ## 1,000 streams with 5,000 requests waiting, and 10,000 clients that leave (ARGS="-only streams -rounds 1"; 6 minutes)
+	@mkdir -p bin
+	go build -o bin/load-figures ./e2e/load/figures
+	./bin/load-figures $(ARGS)
+
 .PHONY: clean
 clean: ## remove what make made: bin, .tools, installed npm packages
 	rm -rf bin .tools e2e/engines/clients/node_modules
