@@ -10,6 +10,7 @@ import (
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/state"
 	adminv1 "github.com/iop-dev/iop/gen/go/iop/admin/v1"
+	"github.com/iop-dev/iop/gen/go/iop/admin/v1/adminv1connect"
 	"github.com/iop-dev/iop/services/rpcerr"
 )
 
@@ -57,6 +58,7 @@ type Outcome struct {
 
 // Service implements adminv1connect.AdminServiceHandler.
 type Service struct {
+	adminv1connect.UnimplementedAdminServiceHandler
 	// Reload re-reads the configuration, all or nothing.
 	Reload func(Caller) (Reload, error)
 	// Override carries an order out, in one step.

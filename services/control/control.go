@@ -14,6 +14,7 @@ import (
 	"github.com/iop-dev/iop/edge/estimate"
 	"github.com/iop-dev/iop/edge/state"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
+	"github.com/iop-dev/iop/gen/go/iop/control/v1/controlv1connect"
 )
 
 // State is all that a snapshot is made of.
@@ -65,6 +66,7 @@ type Node struct {
 
 // Service implements controlv1connect.ControlServiceHandler.
 type Service struct {
+	controlv1connect.UnimplementedControlServiceHandler
 	EdgeID   string
 	Software string
 	// State returns the present state.

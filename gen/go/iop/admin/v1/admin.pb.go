@@ -198,6 +198,276 @@ func (x *ReloadConfigResponse) GetWarnings() []string {
 	return nil
 }
 
+// CheckConfigRequest asks what a refresh would do.
+type CheckConfigRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckConfigRequest) Reset() {
+	*x = CheckConfigRequest{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckConfigRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckConfigRequest) ProtoMessage() {}
+
+func (x *CheckConfigRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckConfigRequest.ProtoReflect.Descriptor instead.
+func (*CheckConfigRequest) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+// CheckConfigResponse says it.
+type CheckConfigResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether a refresh would be accepted.
+	Valid bool `protobuf:"varint,1,opt,name=valid,proto3" json:"valid,omitempty"`
+	// Why not, each with file, line and column.
+	Errors []string `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
+	// Warnings about the file.
+	Warnings []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// What a refresh would change.
+	Changes []string `protobuf:"bytes,4,rep,name=changes,proto3" json:"changes,omitempty"`
+	// Where the file differs in fields that only a restart brings into force.
+	NeedsRestart  []string `protobuf:"bytes,5,rep,name=needs_restart,json=needsRestart,proto3" json:"needs_restart,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckConfigResponse) Reset() {
+	*x = CheckConfigResponse{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckConfigResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckConfigResponse) ProtoMessage() {}
+
+func (x *CheckConfigResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckConfigResponse.ProtoReflect.Descriptor instead.
+func (*CheckConfigResponse) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CheckConfigResponse) GetValid() bool {
+	if x != nil {
+		return x.Valid
+	}
+	return false
+}
+
+func (x *CheckConfigResponse) GetErrors() []string {
+	if x != nil {
+		return x.Errors
+	}
+	return nil
+}
+
+func (x *CheckConfigResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *CheckConfigResponse) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *CheckConfigResponse) GetNeedsRestart() []string {
+	if x != nil {
+		return x.NeedsRestart
+	}
+	return nil
+}
+
+// CancelRequestRequest names a live request.
+type CancelRequestRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How it is named.
+	//
+	// Types that are valid to be assigned to Request:
+	//
+	//	*CancelRequestRequest_RequestId
+	//	*CancelRequestRequest_EnqueueSeq
+	Request       isCancelRequestRequest_Request `protobuf_oneof:"request"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRequestRequest) Reset() {
+	*x = CancelRequestRequest{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRequestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRequestRequest) ProtoMessage() {}
+
+func (x *CancelRequestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRequestRequest.ProtoReflect.Descriptor instead.
+func (*CancelRequestRequest) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CancelRequestRequest) GetRequest() isCancelRequestRequest_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *CancelRequestRequest) GetRequestId() string {
+	if x != nil {
+		if x, ok := x.Request.(*CancelRequestRequest_RequestId); ok {
+			return x.RequestId
+		}
+	}
+	return ""
+}
+
+func (x *CancelRequestRequest) GetEnqueueSeq() uint64 {
+	if x != nil {
+		if x, ok := x.Request.(*CancelRequestRequest_EnqueueSeq); ok {
+			return x.EnqueueSeq
+		}
+	}
+	return 0
+}
+
+type isCancelRequestRequest_Request interface {
+	isCancelRequestRequest_Request()
+}
+
+type CancelRequestRequest_RequestId struct {
+	// By x-request-id. Where several live ones have it, nothing is done: failed_precondition.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3,oneof"`
+}
+
+type CancelRequestRequest_EnqueueSeq struct {
+	// By its number.
+	EnqueueSeq uint64 `protobuf:"varint,2,opt,name=enqueue_seq,json=enqueueSeq,proto3,oneof"`
+}
+
+func (*CancelRequestRequest_RequestId) isCancelRequestRequest_Request() {}
+
+func (*CancelRequestRequest_EnqueueSeq) isCancelRequestRequest_Request() {}
+
+// CancelRequestResponse says what was cancelled.
+type CancelRequestResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number.
+	EnqueueSeq uint64 `protobuf:"varint,1,opt,name=enqueue_seq,json=enqueueSeq,proto3" json:"enqueue_seq,omitempty"`
+	// Its x-request-id.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Its state before: "waiting", "reserved", "prefill" or "streaming".
+	State         string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRequestResponse) Reset() {
+	*x = CancelRequestResponse{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRequestResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRequestResponse) ProtoMessage() {}
+
+func (x *CancelRequestResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRequestResponse.ProtoReflect.Descriptor instead.
+func (*CancelRequestResponse) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *CancelRequestResponse) GetEnqueueSeq() uint64 {
+	if x != nil {
+		return x.EnqueueSeq
+	}
+	return 0
+}
+
+func (x *CancelRequestResponse) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *CancelRequestResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 // SetOverrideRequest names what is meant, and what is wanted of it.
 type SetOverrideRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -213,7 +483,7 @@ type SetOverrideRequest struct {
 
 func (x *SetOverrideRequest) Reset() {
 	*x = SetOverrideRequest{}
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[2]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -225,7 +495,7 @@ func (x *SetOverrideRequest) String() string {
 func (*SetOverrideRequest) ProtoMessage() {}
 
 func (x *SetOverrideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[2]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -238,7 +508,7 @@ func (x *SetOverrideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOverrideRequest.ProtoReflect.Descriptor instead.
 func (*SetOverrideRequest) Descriptor() ([]byte, []int) {
-	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SetOverrideRequest) GetNode() string {
@@ -279,7 +549,7 @@ type SetOverrideResponse struct {
 
 func (x *SetOverrideResponse) Reset() {
 	*x = SetOverrideResponse{}
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[3]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -291,7 +561,7 @@ func (x *SetOverrideResponse) String() string {
 func (*SetOverrideResponse) ProtoMessage() {}
 
 func (x *SetOverrideResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[3]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -304,7 +574,7 @@ func (x *SetOverrideResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOverrideResponse.ProtoReflect.Descriptor instead.
 func (*SetOverrideResponse) Descriptor() ([]byte, []int) {
-	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SetOverrideResponse) GetOverride() *Override {
@@ -346,7 +616,7 @@ type ResetEstimatesRequest struct {
 
 func (x *ResetEstimatesRequest) Reset() {
 	*x = ResetEstimatesRequest{}
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[4]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +628,7 @@ func (x *ResetEstimatesRequest) String() string {
 func (*ResetEstimatesRequest) ProtoMessage() {}
 
 func (x *ResetEstimatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[4]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +641,7 @@ func (x *ResetEstimatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetEstimatesRequest.ProtoReflect.Descriptor instead.
 func (*ResetEstimatesRequest) Descriptor() ([]byte, []int) {
-	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ResetEstimatesRequest) GetTarget() string {
@@ -392,7 +662,7 @@ type ResetEstimatesResponse struct {
 
 func (x *ResetEstimatesResponse) Reset() {
 	*x = ResetEstimatesResponse{}
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[5]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +674,7 @@ func (x *ResetEstimatesResponse) String() string {
 func (*ResetEstimatesResponse) ProtoMessage() {}
 
 func (x *ResetEstimatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[5]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,7 +687,7 @@ func (x *ResetEstimatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetEstimatesResponse.ProtoReflect.Descriptor instead.
 func (*ResetEstimatesResponse) Descriptor() ([]byte, []int) {
-	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResetEstimatesResponse) GetForgotten() uint32 {
@@ -442,7 +712,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[6]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +724,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_admin_v1_admin_proto_msgTypes[6]
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +737,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Override) GetMode() string {
@@ -501,7 +771,27 @@ const file_iop_admin_v1_admin_proto_rawDesc = "" +
 	"\x0fconfig_revision\x18\x01 \x01(\x04R\x0econfigRevision\x12\x18\n" +
 	"\achanges\x18\x02 \x03(\tR\achanges\x12#\n" +
 	"\rneeds_restart\x18\x03 \x03(\tR\fneedsRestart\x12\x1a\n" +
-	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\x9c\x01\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\x14\n" +
+	"\x12CheckConfigRequest\"\x9e\x01\n" +
+	"\x13CheckConfigResponse\x12\x14\n" +
+	"\x05valid\x18\x01 \x01(\bR\x05valid\x12\x16\n" +
+	"\x06errors\x18\x02 \x03(\tR\x06errors\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\x12\x18\n" +
+	"\achanges\x18\x04 \x03(\tR\achanges\x12#\n" +
+	"\rneeds_restart\x18\x05 \x03(\tR\fneedsRestart\"x\n" +
+	"\x14CancelRequestRequest\x12+\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01H\x00R\trequestId\x12!\n" +
+	"\venqueue_seq\x18\x02 \x01(\x04H\x00R\n" +
+	"enqueueSeqB\x10\n" +
+	"\arequest\x12\x05\xbaH\x02\b\x01\"m\n" +
+	"\x15CancelRequestResponse\x12\x1f\n" +
+	"\venqueue_seq\x18\x01 \x01(\x04R\n" +
+	"enqueueSeq\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\"\x9c\x01\n" +
 	"\x12SetOverrideRequest\x12\x1e\n" +
 	"\x04node\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04node\x12$\n" +
@@ -526,9 +816,11 @@ const file_iop_admin_v1_admin_proto_rawDesc = "" +
 	"\x16OVERRIDE_ACTION_ENABLE\x10\x01\x12\x1b\n" +
 	"\x17OVERRIDE_ACTION_DISABLE\x10\x02\x12\x19\n" +
 	"\x15OVERRIDE_ACTION_DRAIN\x10\x03\x12\x19\n" +
-	"\x15OVERRIDE_ACTION_RESET\x10\x042\x96\x02\n" +
+	"\x15OVERRIDE_ACTION_RESET\x10\x042\xc9\x03\n" +
 	"\fAdminService\x12U\n" +
-	"\fReloadConfig\x12!.iop.admin.v1.ReloadConfigRequest\x1a\".iop.admin.v1.ReloadConfigResponse\x12R\n" +
+	"\fReloadConfig\x12!.iop.admin.v1.ReloadConfigRequest\x1a\".iop.admin.v1.ReloadConfigResponse\x12W\n" +
+	"\vCheckConfig\x12 .iop.admin.v1.CheckConfigRequest\x1a!.iop.admin.v1.CheckConfigResponse\"\x03\x90\x02\x01\x12X\n" +
+	"\rCancelRequest\x12\".iop.admin.v1.CancelRequestRequest\x1a#.iop.admin.v1.CancelRequestResponse\x12R\n" +
 	"\vSetOverride\x12 .iop.admin.v1.SetOverrideRequest\x1a!.iop.admin.v1.SetOverrideResponse\x12[\n" +
 	"\x0eResetEstimates\x12#.iop.admin.v1.ResetEstimatesRequest\x1a$.iop.admin.v1.ResetEstimatesResponseB4Z2github.com/iop-dev/iop/gen/go/iop/admin/v1;adminv1b\x06proto3"
 
@@ -545,33 +837,41 @@ func file_iop_admin_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_iop_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_iop_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_iop_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_iop_admin_v1_admin_proto_goTypes = []any{
 	(OverrideAction)(0),            // 0: iop.admin.v1.OverrideAction
 	(*ReloadConfigRequest)(nil),    // 1: iop.admin.v1.ReloadConfigRequest
 	(*ReloadConfigResponse)(nil),   // 2: iop.admin.v1.ReloadConfigResponse
-	(*SetOverrideRequest)(nil),     // 3: iop.admin.v1.SetOverrideRequest
-	(*SetOverrideResponse)(nil),    // 4: iop.admin.v1.SetOverrideResponse
-	(*ResetEstimatesRequest)(nil),  // 5: iop.admin.v1.ResetEstimatesRequest
-	(*ResetEstimatesResponse)(nil), // 6: iop.admin.v1.ResetEstimatesResponse
-	(*Override)(nil),               // 7: iop.admin.v1.Override
-	(*timestamppb.Timestamp)(nil),  // 8: google.protobuf.Timestamp
+	(*CheckConfigRequest)(nil),     // 3: iop.admin.v1.CheckConfigRequest
+	(*CheckConfigResponse)(nil),    // 4: iop.admin.v1.CheckConfigResponse
+	(*CancelRequestRequest)(nil),   // 5: iop.admin.v1.CancelRequestRequest
+	(*CancelRequestResponse)(nil),  // 6: iop.admin.v1.CancelRequestResponse
+	(*SetOverrideRequest)(nil),     // 7: iop.admin.v1.SetOverrideRequest
+	(*SetOverrideResponse)(nil),    // 8: iop.admin.v1.SetOverrideResponse
+	(*ResetEstimatesRequest)(nil),  // 9: iop.admin.v1.ResetEstimatesRequest
+	(*ResetEstimatesResponse)(nil), // 10: iop.admin.v1.ResetEstimatesResponse
+	(*Override)(nil),               // 11: iop.admin.v1.Override
+	(*timestamppb.Timestamp)(nil),  // 12: google.protobuf.Timestamp
 }
 var file_iop_admin_v1_admin_proto_depIdxs = []int32{
-	0, // 0: iop.admin.v1.SetOverrideRequest.action:type_name -> iop.admin.v1.OverrideAction
-	7, // 1: iop.admin.v1.SetOverrideResponse.override:type_name -> iop.admin.v1.Override
-	8, // 2: iop.admin.v1.Override.since:type_name -> google.protobuf.Timestamp
-	1, // 3: iop.admin.v1.AdminService.ReloadConfig:input_type -> iop.admin.v1.ReloadConfigRequest
-	3, // 4: iop.admin.v1.AdminService.SetOverride:input_type -> iop.admin.v1.SetOverrideRequest
-	5, // 5: iop.admin.v1.AdminService.ResetEstimates:input_type -> iop.admin.v1.ResetEstimatesRequest
-	2, // 6: iop.admin.v1.AdminService.ReloadConfig:output_type -> iop.admin.v1.ReloadConfigResponse
-	4, // 7: iop.admin.v1.AdminService.SetOverride:output_type -> iop.admin.v1.SetOverrideResponse
-	6, // 8: iop.admin.v1.AdminService.ResetEstimates:output_type -> iop.admin.v1.ResetEstimatesResponse
-	6, // [6:9] is the sub-list for method output_type
-	3, // [3:6] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	0,  // 0: iop.admin.v1.SetOverrideRequest.action:type_name -> iop.admin.v1.OverrideAction
+	11, // 1: iop.admin.v1.SetOverrideResponse.override:type_name -> iop.admin.v1.Override
+	12, // 2: iop.admin.v1.Override.since:type_name -> google.protobuf.Timestamp
+	1,  // 3: iop.admin.v1.AdminService.ReloadConfig:input_type -> iop.admin.v1.ReloadConfigRequest
+	3,  // 4: iop.admin.v1.AdminService.CheckConfig:input_type -> iop.admin.v1.CheckConfigRequest
+	5,  // 5: iop.admin.v1.AdminService.CancelRequest:input_type -> iop.admin.v1.CancelRequestRequest
+	7,  // 6: iop.admin.v1.AdminService.SetOverride:input_type -> iop.admin.v1.SetOverrideRequest
+	9,  // 7: iop.admin.v1.AdminService.ResetEstimates:input_type -> iop.admin.v1.ResetEstimatesRequest
+	2,  // 8: iop.admin.v1.AdminService.ReloadConfig:output_type -> iop.admin.v1.ReloadConfigResponse
+	4,  // 9: iop.admin.v1.AdminService.CheckConfig:output_type -> iop.admin.v1.CheckConfigResponse
+	6,  // 10: iop.admin.v1.AdminService.CancelRequest:output_type -> iop.admin.v1.CancelRequestResponse
+	8,  // 11: iop.admin.v1.AdminService.SetOverride:output_type -> iop.admin.v1.SetOverrideResponse
+	10, // 12: iop.admin.v1.AdminService.ResetEstimates:output_type -> iop.admin.v1.ResetEstimatesResponse
+	8,  // [8:13] is the sub-list for method output_type
+	3,  // [3:8] is the sub-list for method input_type
+	3,  // [3:3] is the sub-list for extension type_name
+	3,  // [3:3] is the sub-list for extension extendee
+	0,  // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_iop_admin_v1_admin_proto_init() }
@@ -579,13 +879,17 @@ func file_iop_admin_v1_admin_proto_init() {
 	if File_iop_admin_v1_admin_proto != nil {
 		return
 	}
+	file_iop_admin_v1_admin_proto_msgTypes[4].OneofWrappers = []any{
+		(*CancelRequestRequest_RequestId)(nil),
+		(*CancelRequestRequest_EnqueueSeq)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_admin_v1_admin_proto_rawDesc), len(file_iop_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

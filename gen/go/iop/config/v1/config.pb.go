@@ -1660,6 +1660,316 @@ func (x *ProviderCredential) GetKeyEnv() string {
 	return ""
 }
 
+// ControlPlaneConfig is controlplane.yaml.
+type ControlPlaneConfig struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The Control Plane itself.
+	Controlplane *ControlPlane `protobuf:"bytes,1,opt,name=controlplane,proto3" json:"controlplane,omitempty"`
+	// The Edges that it reads.
+	Edges         []*FleetEdge `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControlPlaneConfig) Reset() {
+	*x = ControlPlaneConfig{}
+	mi := &file_iop_config_v1_config_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControlPlaneConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControlPlaneConfig) ProtoMessage() {}
+
+func (x *ControlPlaneConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_config_v1_config_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControlPlaneConfig.ProtoReflect.Descriptor instead.
+func (*ControlPlaneConfig) Descriptor() ([]byte, []int) {
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ControlPlaneConfig) GetControlplane() *ControlPlane {
+	if x != nil {
+		return x.Controlplane
+	}
+	return nil
+}
+
+func (x *ControlPlaneConfig) GetEdges() []*FleetEdge {
+	if x != nil {
+		return x.Edges
+	}
+	return nil
+}
+
+// ControlPlane is the process.
+type ControlPlane struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// host:port of dashboard and fleet API; omitted = 127.0.0.1:8490.
+	Listen string `protobuf:"bytes,1,opt,name=listen,proto3" json:"listen,omitempty"`
+	// Folder of the kept history; omitted = it does not survive a restart.
+	StateDir string `protobuf:"bytes,2,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`
+	// How often each Edge is read, in milliseconds; omitted = 2000.
+	PullIntervalMs *uint32 `protobuf:"varint,3,opt,name=pull_interval_ms,json=pullIntervalMs,proto3,oneof" json:"pull_interval_ms,omitempty"`
+	// Longest a read may take, in milliseconds; omitted = 1500.
+	PullTimeoutMs *uint32 `protobuf:"varint,4,opt,name=pull_timeout_ms,json=pullTimeoutMs,proto3,oneof" json:"pull_timeout_ms,omitempty"`
+	// Age from which a snapshot is stale, in milliseconds; omitted = 10000.
+	StaleAfterMs *uint32 `protobuf:"varint,5,opt,name=stale_after_ms,json=staleAfterMs,proto3,oneof" json:"stale_after_ms,omitempty"`
+	// Who may read the fleet. With none, everybody who reaches a loopback listener may; off loopback that is refused unless auth: {mode: none} is written.
+	ReadTokens []*Token `protobuf:"bytes,6,rep,name=read_tokens,json=readTokens,proto3" json:"read_tokens,omitempty"`
+	// Whether read tokens are asked for: tokens or none; omitted = tokens if there are any.
+	Auth *FleetAuth `protobuf:"bytes,7,opt,name=auth,proto3" json:"auth,omitempty"`
+	// Certificate; required off loopback unless insecure_h2c is written.
+	Tls *Tls `protobuf:"bytes,8,opt,name=tls,proto3" json:"tls,omitempty"`
+	// Allow a listener off loopback without TLS.
+	InsecureH2C   bool `protobuf:"varint,9,opt,name=insecure_h2c,json=insecureH2c,proto3" json:"insecure_h2c,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControlPlane) Reset() {
+	*x = ControlPlane{}
+	mi := &file_iop_config_v1_config_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControlPlane) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControlPlane) ProtoMessage() {}
+
+func (x *ControlPlane) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_config_v1_config_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControlPlane.ProtoReflect.Descriptor instead.
+func (*ControlPlane) Descriptor() ([]byte, []int) {
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ControlPlane) GetListen() string {
+	if x != nil {
+		return x.Listen
+	}
+	return ""
+}
+
+func (x *ControlPlane) GetStateDir() string {
+	if x != nil {
+		return x.StateDir
+	}
+	return ""
+}
+
+func (x *ControlPlane) GetPullIntervalMs() uint32 {
+	if x != nil && x.PullIntervalMs != nil {
+		return *x.PullIntervalMs
+	}
+	return 0
+}
+
+func (x *ControlPlane) GetPullTimeoutMs() uint32 {
+	if x != nil && x.PullTimeoutMs != nil {
+		return *x.PullTimeoutMs
+	}
+	return 0
+}
+
+func (x *ControlPlane) GetStaleAfterMs() uint32 {
+	if x != nil && x.StaleAfterMs != nil {
+		return *x.StaleAfterMs
+	}
+	return 0
+}
+
+func (x *ControlPlane) GetReadTokens() []*Token {
+	if x != nil {
+		return x.ReadTokens
+	}
+	return nil
+}
+
+func (x *ControlPlane) GetAuth() *FleetAuth {
+	if x != nil {
+		return x.Auth
+	}
+	return nil
+}
+
+func (x *ControlPlane) GetTls() *Tls {
+	if x != nil {
+		return x.Tls
+	}
+	return nil
+}
+
+func (x *ControlPlane) GetInsecureH2C() bool {
+	if x != nil {
+		return x.InsecureH2C
+	}
+	return false
+}
+
+// FleetAuth says whether readers of the fleet must show a token.
+type FleetAuth struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// tokens or none.
+	Mode          string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FleetAuth) Reset() {
+	*x = FleetAuth{}
+	mi := &file_iop_config_v1_config_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FleetAuth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FleetAuth) ProtoMessage() {}
+
+func (x *FleetAuth) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_config_v1_config_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FleetAuth.ProtoReflect.Descriptor instead.
+func (*FleetAuth) Descriptor() ([]byte, []int) {
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FleetAuth) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+// FleetEdge is one Edge to read.
+type FleetEdge struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name in the fleet; unique. The Edge's own id should be the same.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// https://host:port of the Edge's control listener.
+	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	// File that holds a read token of the Edge.
+	TokenFile string `protobuf:"bytes,3,opt,name=token_file,json=tokenFile,proto3" json:"token_file,omitempty"`
+	// Environment variable that holds it instead.
+	TokenEnv string `protobuf:"bytes,4,opt,name=token_env,json=tokenEnv,proto3" json:"token_env,omitempty"`
+	// Certificate authorities to trust instead of the system's, in a PEM file.
+	CaFile string `protobuf:"bytes,5,opt,name=ca_file,json=caFile,proto3" json:"ca_file,omitempty"`
+	// SHA-256 of the Edge's certificate ("sha256:…"), instead of authorities.
+	CaPin         string `protobuf:"bytes,6,opt,name=ca_pin,json=caPin,proto3" json:"ca_pin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FleetEdge) Reset() {
+	*x = FleetEdge{}
+	mi := &file_iop_config_v1_config_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FleetEdge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FleetEdge) ProtoMessage() {}
+
+func (x *FleetEdge) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_config_v1_config_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FleetEdge.ProtoReflect.Descriptor instead.
+func (*FleetEdge) Descriptor() ([]byte, []int) {
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FleetEdge) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *FleetEdge) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *FleetEdge) GetTokenFile() string {
+	if x != nil {
+		return x.TokenFile
+	}
+	return ""
+}
+
+func (x *FleetEdge) GetTokenEnv() string {
+	if x != nil {
+		return x.TokenEnv
+	}
+	return ""
+}
+
+func (x *FleetEdge) GetCaFile() string {
+	if x != nil {
+		return x.CaFile
+	}
+	return ""
+}
+
+func (x *FleetEdge) GetCaPin() string {
+	if x != nil {
+		return x.CaPin
+	}
+	return ""
+}
+
 var File_iop_config_v1_config_proto protoreflect.FileDescriptor
 
 const file_iop_config_v1_config_proto_rawDesc = "" +
@@ -1825,7 +2135,37 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\x12ProviderCredential\x12#\n" +
 	"\bprovider\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\bprovider\x12\x19\n" +
 	"\bkey_file\x18\x02 \x01(\tR\akeyFile\x12\x17\n" +
-	"\akey_env\x18\x03 \x01(\tR\x06keyEnvB6Z4github.com/iop-dev/iop/gen/go/iop/config/v1;configv1b\x06proto3"
+	"\akey_env\x18\x03 \x01(\tR\x06keyEnv\"\x90\x01\n" +
+	"\x12ControlPlaneConfig\x12?\n" +
+	"\fcontrolplane\x18\x01 \x01(\v2\x1b.iop.config.v1.ControlPlaneR\fcontrolplane\x129\n" +
+	"\x05edges\x18\x02 \x03(\v2\x18.iop.config.v1.FleetEdgeB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x05edges\"\xe8\x03\n" +
+	"\fControlPlane\x12 \n" +
+	"\x06listen\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06listen\x12\x1b\n" +
+	"\tstate_dir\x18\x02 \x01(\tR\bstateDir\x12;\n" +
+	"\x10pull_interval_ms\x18\x03 \x01(\rB\f\xbaH\t*\a\x18\x80\xdd\xdb\x01(dH\x00R\x0epullIntervalMs\x88\x01\x01\x129\n" +
+	"\x0fpull_timeout_ms\x18\x04 \x01(\rB\f\xbaH\t*\a\x18\x80\xdd\xdb\x01(\n" +
+	"H\x01R\rpullTimeoutMs\x88\x01\x01\x127\n" +
+	"\x0estale_after_ms\x18\x05 \x01(\rB\f\xbaH\t*\a\x18\x80\xb8\x99)(dH\x02R\fstaleAfterMs\x88\x01\x01\x125\n" +
+	"\vread_tokens\x18\x06 \x03(\v2\x14.iop.config.v1.TokenR\n" +
+	"readTokens\x12,\n" +
+	"\x04auth\x18\a \x01(\v2\x18.iop.config.v1.FleetAuthR\x04auth\x12$\n" +
+	"\x03tls\x18\b \x01(\v2\x12.iop.config.v1.TlsR\x03tls\x12!\n" +
+	"\finsecure_h2c\x18\t \x01(\bR\vinsecureH2cB\x13\n" +
+	"\x11_pull_interval_msB\x12\n" +
+	"\x10_pull_timeout_msB\x11\n" +
+	"\x0f_stale_after_ms\"6\n" +
+	"\tFleetAuth\x12)\n" +
+	"\x04mode\x18\x01 \x01(\tB\x15\xbaH\x12r\x10R\x00R\x06tokensR\x04noneR\x04mode\"\xb1\x01\n" +
+	"\tFleetEdge\x12\x1a\n" +
+	"\x02id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x02id\x12\x1c\n" +
+	"\x03url\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x10R\x03url\x12\x1d\n" +
+	"\n" +
+	"token_file\x18\x03 \x01(\tR\ttokenFile\x12\x1b\n" +
+	"\ttoken_env\x18\x04 \x01(\tR\btokenEnv\x12\x17\n" +
+	"\aca_file\x18\x05 \x01(\tR\x06caFile\x12\x15\n" +
+	"\x06ca_pin\x18\x06 \x01(\tR\x05caPinB6Z4github.com/iop-dev/iop/gen/go/iop/config/v1;configv1b\x06proto3"
 
 var (
 	file_iop_config_v1_config_proto_rawDescOnce sync.Once
@@ -1839,7 +2179,7 @@ func file_iop_config_v1_config_proto_rawDescGZIP() []byte {
 	return file_iop_config_v1_config_proto_rawDescData
 }
 
-var file_iop_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_iop_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_iop_config_v1_config_proto_goTypes = []any{
 	(*EdgeConfig)(nil),         // 0: iop.config.v1.EdgeConfig
 	(*Edge)(nil),               // 1: iop.config.v1.Edge
@@ -1861,6 +2201,10 @@ var file_iop_config_v1_config_proto_goTypes = []any{
 	(*NodeIdentity)(nil),       // 17: iop.config.v1.NodeIdentity
 	(*Reconnect)(nil),          // 18: iop.config.v1.Reconnect
 	(*ProviderCredential)(nil), // 19: iop.config.v1.ProviderCredential
+	(*ControlPlaneConfig)(nil), // 20: iop.config.v1.ControlPlaneConfig
+	(*ControlPlane)(nil),       // 21: iop.config.v1.ControlPlane
+	(*FleetAuth)(nil),          // 22: iop.config.v1.FleetAuth
+	(*FleetEdge)(nil),          // 23: iop.config.v1.FleetEdge
 }
 var file_iop_config_v1_config_proto_depIdxs = []int32{
 	1,  // 0: iop.config.v1.EdgeConfig.edge:type_name -> iop.config.v1.Edge
@@ -1882,11 +2226,16 @@ var file_iop_config_v1_config_proto_depIdxs = []int32{
 	17, // 16: iop.config.v1.NodeConfig.node:type_name -> iop.config.v1.NodeIdentity
 	18, // 17: iop.config.v1.NodeConfig.reconnect:type_name -> iop.config.v1.Reconnect
 	19, // 18: iop.config.v1.NodeConfig.provider_credentials:type_name -> iop.config.v1.ProviderCredential
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	21, // 19: iop.config.v1.ControlPlaneConfig.controlplane:type_name -> iop.config.v1.ControlPlane
+	23, // 20: iop.config.v1.ControlPlaneConfig.edges:type_name -> iop.config.v1.FleetEdge
+	3,  // 21: iop.config.v1.ControlPlane.read_tokens:type_name -> iop.config.v1.Token
+	22, // 22: iop.config.v1.ControlPlane.auth:type_name -> iop.config.v1.FleetAuth
+	2,  // 23: iop.config.v1.ControlPlane.tls:type_name -> iop.config.v1.Tls
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_iop_config_v1_config_proto_init() }
@@ -1902,13 +2251,14 @@ func file_iop_config_v1_config_proto_init() {
 	file_iop_config_v1_config_proto_msgTypes[14].OneofWrappers = []any{}
 	file_iop_config_v1_config_proto_msgTypes[17].OneofWrappers = []any{}
 	file_iop_config_v1_config_proto_msgTypes[18].OneofWrappers = []any{}
+	file_iop_config_v1_config_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_config_v1_config_proto_rawDesc), len(file_iop_config_v1_config_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

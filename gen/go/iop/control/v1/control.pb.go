@@ -109,6 +109,1528 @@ func (x *GetEdgeNodeSnapshotResponse) GetSnapshot() *EdgeNodeSnapshot {
 	return nil
 }
 
+// WatchEdgeNodeSnapshotRequest says from where on.
+type WatchEdgeNodeSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The state that the caller has: what is sent first are the changes since
+	// then, where the Edge still knows it, else everything. Empty = everything.
+	InstanceId string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// Its revision.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEdgeNodeSnapshotRequest) Reset() {
+	*x = WatchEdgeNodeSnapshotRequest{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEdgeNodeSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEdgeNodeSnapshotRequest) ProtoMessage() {}
+
+func (x *WatchEdgeNodeSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEdgeNodeSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*WatchEdgeNodeSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WatchEdgeNodeSnapshotRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *WatchEdgeNodeSnapshotRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// WatchEdgeNodeSnapshotResponse is one update.
+type WatchEdgeNodeSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it says.
+	//
+	// Types that are valid to be assigned to Update:
+	//
+	//	*WatchEdgeNodeSnapshotResponse_Full
+	//	*WatchEdgeNodeSnapshotResponse_Changes
+	Update        isWatchEdgeNodeSnapshotResponse_Update `protobuf_oneof:"update"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEdgeNodeSnapshotResponse) Reset() {
+	*x = WatchEdgeNodeSnapshotResponse{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEdgeNodeSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEdgeNodeSnapshotResponse) ProtoMessage() {}
+
+func (x *WatchEdgeNodeSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEdgeNodeSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*WatchEdgeNodeSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *WatchEdgeNodeSnapshotResponse) GetUpdate() isWatchEdgeNodeSnapshotResponse_Update {
+	if x != nil {
+		return x.Update
+	}
+	return nil
+}
+
+func (x *WatchEdgeNodeSnapshotResponse) GetFull() *EdgeNodeSnapshot {
+	if x != nil {
+		if x, ok := x.Update.(*WatchEdgeNodeSnapshotResponse_Full); ok {
+			return x.Full
+		}
+	}
+	return nil
+}
+
+func (x *WatchEdgeNodeSnapshotResponse) GetChanges() *SnapshotChanges {
+	if x != nil {
+		if x, ok := x.Update.(*WatchEdgeNodeSnapshotResponse_Changes); ok {
+			return x.Changes
+		}
+	}
+	return nil
+}
+
+type isWatchEdgeNodeSnapshotResponse_Update interface {
+	isWatchEdgeNodeSnapshotResponse_Update()
+}
+
+type WatchEdgeNodeSnapshotResponse_Full struct {
+	// The whole state; it replaces all that came before.
+	Full *EdgeNodeSnapshot `protobuf:"bytes,1,opt,name=full,proto3,oneof"`
+}
+
+type WatchEdgeNodeSnapshotResponse_Changes struct {
+	// What is different from the update before.
+	Changes *SnapshotChanges `protobuf:"bytes,2,opt,name=changes,proto3,oneof"`
+}
+
+func (*WatchEdgeNodeSnapshotResponse_Full) isWatchEdgeNodeSnapshotResponse_Update() {}
+
+func (*WatchEdgeNodeSnapshotResponse_Changes) isWatchEdgeNodeSnapshotResponse_Update() {}
+
+// SnapshotChanges leads from one snapshot to a later one.
+type SnapshotChanges struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Revision of the state that it is to be applied to.
+	FromRevision uint64 `protobuf:"varint,1,opt,name=from_revision,json=fromRevision,proto3" json:"from_revision,omitempty"`
+	// The later snapshot, whole but for its nodes, requests and endings: these are empty.
+	Rest *EdgeNodeSnapshot `protobuf:"bytes,2,opt,name=rest,proto3" json:"rest,omitempty"`
+	// The nodes that have changed, whole.
+	Nodes []*NodeSnapshot `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// The ids of all nodes, in order, where nodes came or went; else empty.
+	NodeOrder []string `protobuf:"bytes,4,rep,name=node_order,json=nodeOrder,proto3" json:"node_order,omitempty"`
+	// The requests that are new or have changed, whole.
+	Requests []*RequestSnapshot `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
+	// The requests that have gone, by enqueue_seq.
+	Gone []uint64 `protobuf:"varint,6,rep,packed,name=gone,proto3" json:"gone,omitempty"`
+	// Requests that have ended since, the newest first.
+	Endings       []*Ending `protobuf:"bytes,7,rep,name=endings,proto3" json:"endings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotChanges) Reset() {
+	*x = SnapshotChanges{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotChanges) ProtoMessage() {}
+
+func (x *SnapshotChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotChanges.ProtoReflect.Descriptor instead.
+func (*SnapshotChanges) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SnapshotChanges) GetFromRevision() uint64 {
+	if x != nil {
+		return x.FromRevision
+	}
+	return 0
+}
+
+func (x *SnapshotChanges) GetRest() *EdgeNodeSnapshot {
+	if x != nil {
+		return x.Rest
+	}
+	return nil
+}
+
+func (x *SnapshotChanges) GetNodes() []*NodeSnapshot {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *SnapshotChanges) GetNodeOrder() []string {
+	if x != nil {
+		return x.NodeOrder
+	}
+	return nil
+}
+
+func (x *SnapshotChanges) GetRequests() []*RequestSnapshot {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *SnapshotChanges) GetGone() []uint64 {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+func (x *SnapshotChanges) GetEndings() []*Ending {
+	if x != nil {
+		return x.Endings
+	}
+	return nil
+}
+
+// ExplainRequestRequest names a request.
+type ExplainRequestRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How it is named.
+	//
+	// Types that are valid to be assigned to Request:
+	//
+	//	*ExplainRequestRequest_RequestId
+	//	*ExplainRequestRequest_EnqueueSeq
+	Request       isExplainRequestRequest_Request `protobuf_oneof:"request"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRequestRequest) Reset() {
+	*x = ExplainRequestRequest{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRequestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRequestRequest) ProtoMessage() {}
+
+func (x *ExplainRequestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRequestRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRequestRequest) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ExplainRequestRequest) GetRequest() isExplainRequestRequest_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *ExplainRequestRequest) GetRequestId() string {
+	if x != nil {
+		if x, ok := x.Request.(*ExplainRequestRequest_RequestId); ok {
+			return x.RequestId
+		}
+	}
+	return ""
+}
+
+func (x *ExplainRequestRequest) GetEnqueueSeq() uint64 {
+	if x != nil {
+		if x, ok := x.Request.(*ExplainRequestRequest_EnqueueSeq); ok {
+			return x.EnqueueSeq
+		}
+	}
+	return 0
+}
+
+type isExplainRequestRequest_Request interface {
+	isExplainRequestRequest_Request()
+}
+
+type ExplainRequestRequest_RequestId struct {
+	// By x-request-id; the newest of that id.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3,oneof"`
+}
+
+type ExplainRequestRequest_EnqueueSeq struct {
+	// By its number.
+	EnqueueSeq uint64 `protobuf:"varint,2,opt,name=enqueue_seq,json=enqueueSeq,proto3,oneof"`
+}
+
+func (*ExplainRequestRequest_RequestId) isExplainRequestRequest_Request() {}
+
+func (*ExplainRequestRequest_EnqueueSeq) isExplainRequestRequest_Request() {}
+
+// ExplainRequestResponse is the decision record.
+type ExplainRequestResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request as it stands, or stood at its end.
+	Request *RequestSnapshot `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	// Set once it has ended.
+	Ending *Ending `protobuf:"bytes,2,opt,name=ending,proto3" json:"ending,omitempty"`
+	// Whose queue policy applies: "pool" or "route:<model>".
+	Scope string `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
+	// Input tokens from which on it was long.
+	LongContextThresholdTokens uint32 `protobuf:"varint,4,opt,name=long_context_threshold_tokens,json=longContextThresholdTokens,proto3" json:"long_context_threshold_tokens,omitempty"`
+	// How many times it was handed to a provider.
+	Attempts uint32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// What was decided, oldest first: the first moment and the last ones.
+	Moments []*DecisionMoment `protobuf:"bytes,6,rep,name=moments,proto3" json:"moments,omitempty"`
+	// How many moments between the first and the others are forgotten.
+	MomentsForgotten uint32 `protobuf:"varint,7,opt,name=moments_forgotten,json=momentsForgotten,proto3" json:"moments_forgotten,omitempty"`
+	// Of a waiting request: each candidate as it stands now.
+	Candidates    []*CandidateVerdict `protobuf:"bytes,8,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRequestResponse) Reset() {
+	*x = ExplainRequestResponse{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRequestResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRequestResponse) ProtoMessage() {}
+
+func (x *ExplainRequestResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRequestResponse.ProtoReflect.Descriptor instead.
+func (*ExplainRequestResponse) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ExplainRequestResponse) GetRequest() *RequestSnapshot {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *ExplainRequestResponse) GetEnding() *Ending {
+	if x != nil {
+		return x.Ending
+	}
+	return nil
+}
+
+func (x *ExplainRequestResponse) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *ExplainRequestResponse) GetLongContextThresholdTokens() uint32 {
+	if x != nil {
+		return x.LongContextThresholdTokens
+	}
+	return 0
+}
+
+func (x *ExplainRequestResponse) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *ExplainRequestResponse) GetMoments() []*DecisionMoment {
+	if x != nil {
+		return x.Moments
+	}
+	return nil
+}
+
+func (x *ExplainRequestResponse) GetMomentsForgotten() uint32 {
+	if x != nil {
+		return x.MomentsForgotten
+	}
+	return 0
+}
+
+func (x *ExplainRequestResponse) GetCandidates() []*CandidateVerdict {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+// DecisionMoment is one decision about a request.
+type DecisionMoment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "enqueue", "grant", "head_change", "requeue" or "end".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// When.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// Reason code; empty where nothing was in the way.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Its sentence.
+	Sentence string `protobuf:"bytes,4,opt,name=sentence,proto3" json:"sentence,omitempty"`
+	// Of an end without a lease: "full", "unavailable", "timeout" or "cancelled".
+	Result string `protobuf:"bytes,5,opt,name=result,proto3" json:"result,omitempty"`
+	// Of a grant: the node chosen.
+	Node string `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`
+	// Of a grant: the provider chosen.
+	Provider string `protobuf:"bytes,7,opt,name=provider,proto3" json:"provider,omitempty"`
+	// Every candidate as it stood.
+	Candidates []*CandidateVerdict `protobuf:"bytes,8,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	// Candidates beyond those.
+	MoreCandidates uint32 `protobuf:"varint,9,opt,name=more_candidates,json=moreCandidates,proto3" json:"more_candidates,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *DecisionMoment) Reset() {
+	*x = DecisionMoment{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecisionMoment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecisionMoment) ProtoMessage() {}
+
+func (x *DecisionMoment) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecisionMoment.ProtoReflect.Descriptor instead.
+func (*DecisionMoment) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DecisionMoment) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *DecisionMoment) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *DecisionMoment) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DecisionMoment) GetSentence() string {
+	if x != nil {
+		return x.Sentence
+	}
+	return ""
+}
+
+func (x *DecisionMoment) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *DecisionMoment) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DecisionMoment) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *DecisionMoment) GetCandidates() []*CandidateVerdict {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *DecisionMoment) GetMoreCandidates() uint32 {
+	if x != nil {
+		return x.MoreCandidates
+	}
+	return 0
+}
+
+// CandidateVerdict is one candidate and why it was passed over.
+type CandidateVerdict struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Node of the candidate.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Provider of the candidate.
+	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
+	// Reason code; empty = it was free.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Its sentence.
+	Sentence string `protobuf:"bytes,4,opt,name=sentence,proto3" json:"sentence,omitempty"`
+	// Capacity at that moment.
+	Capacity uint32 `protobuf:"varint,5,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// Leases held at that moment.
+	InFlight uint32 `protobuf:"varint,6,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	// Long-context limit at that moment; 0 = no separate one.
+	LongContextCapacity uint32 `protobuf:"varint,7,opt,name=long_context_capacity,json=longContextCapacity,proto3" json:"long_context_capacity,omitempty"`
+	// Long leases held at that moment.
+	LongInFlight  uint32 `protobuf:"varint,8,opt,name=long_in_flight,json=longInFlight,proto3" json:"long_in_flight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CandidateVerdict) Reset() {
+	*x = CandidateVerdict{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CandidateVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CandidateVerdict) ProtoMessage() {}
+
+func (x *CandidateVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CandidateVerdict.ProtoReflect.Descriptor instead.
+func (*CandidateVerdict) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CandidateVerdict) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *CandidateVerdict) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *CandidateVerdict) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CandidateVerdict) GetSentence() string {
+	if x != nil {
+		return x.Sentence
+	}
+	return ""
+}
+
+func (x *CandidateVerdict) GetCapacity() uint32 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *CandidateVerdict) GetInFlight() uint32 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *CandidateVerdict) GetLongContextCapacity() uint32 {
+	if x != nil {
+		return x.LongContextCapacity
+	}
+	return 0
+}
+
+func (x *CandidateVerdict) GetLongInFlight() uint32 {
+	if x != nil {
+		return x.LongInFlight
+	}
+	return 0
+}
+
+// GetHistoryRequest asks for the last hour.
+type GetHistoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHistoryRequest) Reset() {
+	*x = GetHistoryRequest{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHistoryRequest) ProtoMessage() {}
+
+func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
+func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{9}
+}
+
+// GetHistoryResponse carries it.
+type GetHistoryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The points, the oldest first, each of interval_ms.
+	Points []*HistoryPoint `protobuf:"bytes,1,rep,name=points,proto3" json:"points,omitempty"`
+	// What one point is about, in milliseconds.
+	IntervalMs    uint32 `protobuf:"varint,2,opt,name=interval_ms,json=intervalMs,proto3" json:"interval_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHistoryResponse) Reset() {
+	*x = GetHistoryResponse{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHistoryResponse) ProtoMessage() {}
+
+func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
+func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GetHistoryResponse) GetPoints() []*HistoryPoint {
+	if x != nil {
+		return x.Points
+	}
+	return nil
+}
+
+func (x *GetHistoryResponse) GetIntervalMs() uint32 {
+	if x != nil {
+		return x.IntervalMs
+	}
+	return 0
+}
+
+// HistoryPoint is what an Edge was like at the end of an interval, and what
+// happened in it.
+type HistoryPoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// End of the interval.
+	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// Slots of connected, enabled providers.
+	Slots uint32 `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`
+	// Leases held.
+	InFlight uint32 `protobuf:"varint,3,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	// Long leases held.
+	LongInFlight uint32 `protobuf:"varint,4,opt,name=long_in_flight,json=longInFlight,proto3" json:"long_in_flight,omitempty"`
+	// Requests waiting.
+	Queued uint32 `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`
+	// Longest wait of those, in milliseconds.
+	OldestWaitMs uint64 `protobuf:"varint,6,opt,name=oldest_wait_ms,json=oldestWaitMs,proto3" json:"oldest_wait_ms,omitempty"`
+	// Requests granted in the interval, and the median of their waits in milliseconds.
+	Granted uint32 `protobuf:"varint,7,opt,name=granted,proto3" json:"granted,omitempty"`
+	// Median wait of those granted, in milliseconds.
+	WaitP50Ms uint64 `protobuf:"varint,8,opt,name=wait_p50_ms,json=waitP50Ms,proto3" json:"wait_p50_ms,omitempty"`
+	// 95th percentile of it.
+	WaitP95Ms uint64 `protobuf:"varint,9,opt,name=wait_p95_ms,json=waitP95Ms,proto3" json:"wait_p95_ms,omitempty"`
+	// Requests that ended in the interval, by outcome.
+	Outcomes map[string]uint32 `protobuf:"bytes,10,rep,name=outcomes,proto3" json:"outcomes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Output tokens of answers that ended in the interval, as far as providers told.
+	OutputTokens  uint64 `protobuf:"varint,11,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryPoint) Reset() {
+	*x = HistoryPoint{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryPoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryPoint) ProtoMessage() {}
+
+func (x *HistoryPoint) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryPoint.ProtoReflect.Descriptor instead.
+func (*HistoryPoint) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *HistoryPoint) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *HistoryPoint) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetInFlight() uint32 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetLongInFlight() uint32 {
+	if x != nil {
+		return x.LongInFlight
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetQueued() uint32 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetOldestWaitMs() uint64 {
+	if x != nil {
+		return x.OldestWaitMs
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetGranted() uint32 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetWaitP50Ms() uint64 {
+	if x != nil {
+		return x.WaitP50Ms
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetWaitP95Ms() uint64 {
+	if x != nil {
+		return x.WaitP95Ms
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetOutcomes() map[string]uint32 {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+func (x *HistoryPoint) GetOutputTokens() uint64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
+// RequestSnapshot is one request that waits or runs.
+type RequestSnapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number: unique while the Edge runs, and the order of the queue.
+	EnqueueSeq uint64 `protobuf:"varint,1,opt,name=enqueue_seq,json=enqueueSeq,proto3" json:"enqueue_seq,omitempty"`
+	// Its x-request-id; clients may choose it, so it need not be unique.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Name of the API key that asked; empty where none is needed.
+	Client string `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
+	// Model group or direct route.
+	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	// "/v1/chat/completions" and the like; empty for a typed run.
+	Endpoint string `protobuf:"bytes,5,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// "normal" or "long".
+	ContextClass string `protobuf:"bytes,6,opt,name=context_class,json=contextClass,proto3" json:"context_class,omitempty"`
+	// Estimate that the class follows from.
+	EstimatedInputTokens uint64 `protobuf:"varint,7,opt,name=estimated_input_tokens,json=estimatedInputTokens,proto3" json:"estimated_input_tokens,omitempty"`
+	// "waiting", "reserved" (has a slot, nothing sent yet), "prefill" (handed off, nothing has come back), "streaming" (bytes come back)
+	// or "ending" (its client has gone or it was cancelled; the slot is held until the provider has ended).
+	State string `protobuf:"bytes,8,opt,name=state,proto3" json:"state,omitempty"`
+	// First admission attempt.
+	EnqueuedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=enqueued_at,json=enqueuedAt,proto3" json:"enqueued_at,omitempty"`
+	// Grant of the slot; absent while it waits.
+	GrantedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=granted_at,json=grantedAt,proto3" json:"granted_at,omitempty"`
+	// First byte of the answer; absent before it.
+	FirstByteAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=first_byte_at,json=firstByteAt,proto3" json:"first_byte_at,omitempty"`
+	// Node of the slot; empty while it waits.
+	Node string `protobuf:"bytes,12,opt,name=node,proto3" json:"node,omitempty"`
+	// Provider of the slot.
+	Provider string `protobuf:"bytes,13,opt,name=provider,proto3" json:"provider,omitempty"`
+	// The provider's name for the model.
+	Target string `protobuf:"bytes,14,opt,name=target,proto3" json:"target,omitempty"`
+	// Parts of the answer so far: of a stream about one for each event.
+	AnswerParts uint64 `protobuf:"varint,15,opt,name=answer_parts,json=answerParts,proto3" json:"answer_parts,omitempty"`
+	// Bytes of the answer so far.
+	AnswerBytes uint64 `protobuf:"varint,16,opt,name=answer_bytes,json=answerBytes,proto3" json:"answer_bytes,omitempty"`
+	// Why it waits: one reason code. Empty while it runs.
+	Reason string `protobuf:"bytes,17,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The same in a sentence.
+	Sentence string `protobuf:"bytes,18,opt,name=sentence,proto3" json:"sentence,omitempty"`
+	// What will let it go.
+	Unblocker string `protobuf:"bytes,19,opt,name=unblocker,proto3" json:"unblocker,omitempty"`
+	// Of one that is "behind": the request that goes first.
+	BehindSeq uint64 `protobuf:"varint,20,opt,name=behind_seq,json=behindSeq,proto3" json:"behind_seq,omitempty"`
+	// When its wait ends at the latest; absent while it runs.
+	WaitEndsAt *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=wait_ends_at,json=waitEndsAt,proto3" json:"wait_ends_at,omitempty"`
+	// How many hand-offs it has had.
+	Attempts      uint32 `protobuf:"varint,22,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestSnapshot) Reset() {
+	*x = RequestSnapshot{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestSnapshot) ProtoMessage() {}
+
+func (x *RequestSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestSnapshot.ProtoReflect.Descriptor instead.
+func (*RequestSnapshot) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RequestSnapshot) GetEnqueueSeq() uint64 {
+	if x != nil {
+		return x.EnqueueSeq
+	}
+	return 0
+}
+
+func (x *RequestSnapshot) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetContextClass() string {
+	if x != nil {
+		return x.ContextClass
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetEstimatedInputTokens() uint64 {
+	if x != nil {
+		return x.EstimatedInputTokens
+	}
+	return 0
+}
+
+func (x *RequestSnapshot) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetEnqueuedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EnqueuedAt
+	}
+	return nil
+}
+
+func (x *RequestSnapshot) GetGrantedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GrantedAt
+	}
+	return nil
+}
+
+func (x *RequestSnapshot) GetFirstByteAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstByteAt
+	}
+	return nil
+}
+
+func (x *RequestSnapshot) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetAnswerParts() uint64 {
+	if x != nil {
+		return x.AnswerParts
+	}
+	return 0
+}
+
+func (x *RequestSnapshot) GetAnswerBytes() uint64 {
+	if x != nil {
+		return x.AnswerBytes
+	}
+	return 0
+}
+
+func (x *RequestSnapshot) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetSentence() string {
+	if x != nil {
+		return x.Sentence
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetUnblocker() string {
+	if x != nil {
+		return x.Unblocker
+	}
+	return ""
+}
+
+func (x *RequestSnapshot) GetBehindSeq() uint64 {
+	if x != nil {
+		return x.BehindSeq
+	}
+	return 0
+}
+
+func (x *RequestSnapshot) GetWaitEndsAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.WaitEndsAt
+	}
+	return nil
+}
+
+func (x *RequestSnapshot) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+// Ending is how a request ended.
+type Ending struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number; 0 for one that was refused before admission.
+	EnqueueSeq uint64 `protobuf:"varint,1,opt,name=enqueue_seq,json=enqueueSeq,proto3" json:"enqueue_seq,omitempty"`
+	// Its x-request-id.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Name of the API key that asked.
+	Client string `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
+	// Model group or direct route.
+	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	// "completed", "cancelled", or a code of the contract's error table.
+	Outcome string `protobuf:"bytes,5,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// Reason code, where admission ended it.
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What happened, in words for the operator.
+	Detail string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
+	// When.
+	At *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
+	// Wait before the grant, in milliseconds.
+	QueueMs uint64 `protobuf:"varint,9,opt,name=queue_ms,json=queueMs,proto3" json:"queue_ms,omitempty"`
+	// From the grant to the end, in milliseconds; 0 without a grant.
+	RunMs uint64 `protobuf:"varint,10,opt,name=run_ms,json=runMs,proto3" json:"run_ms,omitempty"`
+	// From the grant to the first byte, in milliseconds; 0 without one.
+	FirstByteMs uint64 `protobuf:"varint,11,opt,name=first_byte_ms,json=firstByteMs,proto3" json:"first_byte_ms,omitempty"`
+	// Node that served it; empty without a grant.
+	Node string `protobuf:"bytes,12,opt,name=node,proto3" json:"node,omitempty"`
+	// Provider that served it.
+	Provider string `protobuf:"bytes,13,opt,name=provider,proto3" json:"provider,omitempty"`
+	// HTTP status of the provider's answer; 0 without one.
+	ProviderStatus uint32 `protobuf:"varint,14,opt,name=provider_status,json=providerStatus,proto3" json:"provider_status,omitempty"`
+	// Prompt tokens that the provider counted.
+	InputTokens *uint64 `protobuf:"varint,15,opt,name=input_tokens,json=inputTokens,proto3,oneof" json:"input_tokens,omitempty"`
+	// Output tokens that the provider counted.
+	OutputTokens *uint64 `protobuf:"varint,16,opt,name=output_tokens,json=outputTokens,proto3,oneof" json:"output_tokens,omitempty"`
+	// "normal" or "long".
+	ContextClass  string `protobuf:"bytes,17,opt,name=context_class,json=contextClass,proto3" json:"context_class,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ending) Reset() {
+	*x = Ending{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ending) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ending) ProtoMessage() {}
+
+func (x *Ending) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ending.ProtoReflect.Descriptor instead.
+func (*Ending) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Ending) GetEnqueueSeq() uint64 {
+	if x != nil {
+		return x.EnqueueSeq
+	}
+	return 0
+}
+
+func (x *Ending) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *Ending) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *Ending) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Ending) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *Ending) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Ending) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *Ending) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Ending) GetQueueMs() uint64 {
+	if x != nil {
+		return x.QueueMs
+	}
+	return 0
+}
+
+func (x *Ending) GetRunMs() uint64 {
+	if x != nil {
+		return x.RunMs
+	}
+	return 0
+}
+
+func (x *Ending) GetFirstByteMs() uint64 {
+	if x != nil {
+		return x.FirstByteMs
+	}
+	return 0
+}
+
+func (x *Ending) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Ending) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *Ending) GetProviderStatus() uint32 {
+	if x != nil {
+		return x.ProviderStatus
+	}
+	return 0
+}
+
+func (x *Ending) GetInputTokens() uint64 {
+	if x != nil && x.InputTokens != nil {
+		return *x.InputTokens
+	}
+	return 0
+}
+
+func (x *Ending) GetOutputTokens() uint64 {
+	if x != nil && x.OutputTokens != nil {
+		return *x.OutputTokens
+	}
+	return 0
+}
+
+func (x *Ending) GetContextClass() string {
+	if x != nil {
+		return x.ContextClass
+	}
+	return ""
+}
+
+// WaitStatistics are of the grants of the last 15 minutes.
+type WaitStatistics struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grants.
+	Granted uint32 `protobuf:"varint,1,opt,name=granted,proto3" json:"granted,omitempty"`
+	// Median wait, in milliseconds.
+	P50Ms uint64 `protobuf:"varint,2,opt,name=p50_ms,json=p50Ms,proto3" json:"p50_ms,omitempty"`
+	// 95th percentile of it.
+	P95Ms         uint64 `protobuf:"varint,3,opt,name=p95_ms,json=p95Ms,proto3" json:"p95_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitStatistics) Reset() {
+	*x = WaitStatistics{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitStatistics) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitStatistics) ProtoMessage() {}
+
+func (x *WaitStatistics) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitStatistics.ProtoReflect.Descriptor instead.
+func (*WaitStatistics) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WaitStatistics) GetGranted() uint32 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+func (x *WaitStatistics) GetP50Ms() uint64 {
+	if x != nil {
+		return x.P50Ms
+	}
+	return 0
+}
+
+func (x *WaitStatistics) GetP95Ms() uint64 {
+	if x != nil {
+		return x.P95Ms
+	}
+	return 0
+}
+
+// ModelSnapshot is one entry of the catalogue.
+type ModelSnapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// External id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Tokens of one request; 0 = not stated.
+	ContextWindowTokens uint32 `protobuf:"varint,2,opt,name=context_window_tokens,json=contextWindowTokens,proto3" json:"context_window_tokens,omitempty"`
+	// A direct route, not a model group.
+	Route bool `protobuf:"varint,3,opt,name=route,proto3" json:"route,omitempty"`
+	// Where it may run.
+	Candidates    []*ModelCandidate `protobuf:"bytes,4,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelSnapshot) Reset() {
+	*x = ModelSnapshot{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelSnapshot) ProtoMessage() {}
+
+func (x *ModelSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelSnapshot.ProtoReflect.Descriptor instead.
+func (*ModelSnapshot) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ModelSnapshot) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ModelSnapshot) GetContextWindowTokens() uint32 {
+	if x != nil {
+		return x.ContextWindowTokens
+	}
+	return 0
+}
+
+func (x *ModelSnapshot) GetRoute() bool {
+	if x != nil {
+		return x.Route
+	}
+	return false
+}
+
+func (x *ModelSnapshot) GetCandidates() []*ModelCandidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+// ModelCandidate is one provider that serves a model.
+type ModelCandidate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Node of the provider.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Provider.
+	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
+	// The provider's name for the model.
+	Target        string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelCandidate) Reset() {
+	*x = ModelCandidate{}
+	mi := &file_iop_control_v1_control_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelCandidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelCandidate) ProtoMessage() {}
+
+func (x *ModelCandidate) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_control_v1_control_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelCandidate.ProtoReflect.Descriptor instead.
+func (*ModelCandidate) Descriptor() ([]byte, []int) {
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ModelCandidate) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ModelCandidate) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *ModelCandidate) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
 // EdgeNodeSnapshot is one cut of an Edge: all its numbers are of one moment.
 type EdgeNodeSnapshot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -148,13 +1670,29 @@ type EdgeNodeSnapshot struct {
 	LongContextThresholdTokens uint32 `protobuf:"varint,17,opt,name=long_context_threshold_tokens,json=longContextThresholdTokens,proto3" json:"long_context_threshold_tokens,omitempty"`
 	// What providers' own counts have taught the input estimate; at most 256, those with the most answers first.
 	EstimateScales []*EstimateScale `protobuf:"bytes,18,rep,name=estimate_scales,json=estimateScales,proto3" json:"estimate_scales,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Random for each start of the Edge's process: revisions of one are not comparable with another's.
+	InstanceId string `protobuf:"bytes,19,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// Requests that hold a slot, and the first 256 of those that wait, by enqueue_seq.
+	Requests []*RequestSnapshot `protobuf:"bytes,20,rep,name=requests,proto3" json:"requests,omitempty"`
+	// The last requests that ended, the newest first; at most 32.
+	Endings []*Ending `protobuf:"bytes,21,rep,name=endings,proto3" json:"endings,omitempty"`
+	// How long requests have waited lately; absent while none was granted.
+	Waits *WaitStatistics `protobuf:"bytes,22,opt,name=waits,proto3" json:"waits,omitempty"`
+	// The catalogue, in the order of the configuration.
+	Models []*ModelSnapshot `protobuf:"bytes,23,rep,name=models,proto3" json:"models,omitempty"`
+	// How often a node is to be heard of, in milliseconds: one that is silent for 1.5 times as long is late.
+	HeartbeatIntervalMs uint32 `protobuf:"varint,24,opt,name=heartbeat_interval_ms,json=heartbeatIntervalMs,proto3" json:"heartbeat_interval_ms,omitempty"`
+	// Silence after which it is offline.
+	HeartbeatTimeoutMs uint32 `protobuf:"varint,25,opt,name=heartbeat_timeout_ms,json=heartbeatTimeoutMs,proto3" json:"heartbeat_timeout_ms,omitempty"`
+	// When the Edge started.
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EdgeNodeSnapshot) Reset() {
 	*x = EdgeNodeSnapshot{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[2]
+	mi := &file_iop_control_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -166,7 +1704,7 @@ func (x *EdgeNodeSnapshot) String() string {
 func (*EdgeNodeSnapshot) ProtoMessage() {}
 
 func (x *EdgeNodeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[2]
+	mi := &file_iop_control_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -179,7 +1717,7 @@ func (x *EdgeNodeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeNodeSnapshot.ProtoReflect.Descriptor instead.
 func (*EdgeNodeSnapshot) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{2}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EdgeNodeSnapshot) GetEdgeId() string {
@@ -308,6 +1846,62 @@ func (x *EdgeNodeSnapshot) GetEstimateScales() []*EstimateScale {
 	return nil
 }
 
+func (x *EdgeNodeSnapshot) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *EdgeNodeSnapshot) GetRequests() []*RequestSnapshot {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *EdgeNodeSnapshot) GetEndings() []*Ending {
+	if x != nil {
+		return x.Endings
+	}
+	return nil
+}
+
+func (x *EdgeNodeSnapshot) GetWaits() *WaitStatistics {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+func (x *EdgeNodeSnapshot) GetModels() []*ModelSnapshot {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *EdgeNodeSnapshot) GetHeartbeatIntervalMs() uint32 {
+	if x != nil {
+		return x.HeartbeatIntervalMs
+	}
+	return 0
+}
+
+func (x *EdgeNodeSnapshot) GetHeartbeatTimeoutMs() uint32 {
+	if x != nil {
+		return x.HeartbeatTimeoutMs
+	}
+	return 0
+}
+
+func (x *EdgeNodeSnapshot) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
 // QueueHead is a waiting request and what keeps it.
 type QueueHead struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -331,7 +1925,7 @@ type QueueHead struct {
 
 func (x *QueueHead) Reset() {
 	*x = QueueHead{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	mi := &file_iop_control_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -343,7 +1937,7 @@ func (x *QueueHead) String() string {
 func (*QueueHead) ProtoMessage() {}
 
 func (x *QueueHead) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[3]
+	mi := &file_iop_control_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -356,7 +1950,7 @@ func (x *QueueHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueHead.ProtoReflect.Descriptor instead.
 func (*QueueHead) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{3}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *QueueHead) GetEnqueueSeq() uint64 {
@@ -426,7 +2020,7 @@ type EstimateScale struct {
 
 func (x *EstimateScale) Reset() {
 	*x = EstimateScale{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	mi := &file_iop_control_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +2032,7 @@ func (x *EstimateScale) String() string {
 func (*EstimateScale) ProtoMessage() {}
 
 func (x *EstimateScale) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[4]
+	mi := &file_iop_control_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +2045,7 @@ func (x *EstimateScale) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateScale.ProtoReflect.Descriptor instead.
 func (*EstimateScale) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EstimateScale) GetTarget() string {
@@ -505,7 +2099,7 @@ type Refresh struct {
 
 func (x *Refresh) Reset() {
 	*x = Refresh{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[5]
+	mi := &file_iop_control_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -517,7 +2111,7 @@ func (x *Refresh) String() string {
 func (*Refresh) ProtoMessage() {}
 
 func (x *Refresh) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[5]
+	mi := &file_iop_control_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -530,7 +2124,7 @@ func (x *Refresh) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refresh.ProtoReflect.Descriptor instead.
 func (*Refresh) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Refresh) GetAt() *timestamppb.Timestamp {
@@ -598,7 +2192,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[6]
+	mi := &file_iop_control_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +2204,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[6]
+	mi := &file_iop_control_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +2217,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Override) GetMode() string {
@@ -664,7 +2258,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[7]
+	mi := &file_iop_control_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +2270,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[7]
+	mi := &file_iop_control_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +2283,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Counters) GetGranted() uint64 {
@@ -737,7 +2331,7 @@ type ScopeSnapshot struct {
 
 func (x *ScopeSnapshot) Reset() {
 	*x = ScopeSnapshot{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[8]
+	mi := &file_iop_control_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +2343,7 @@ func (x *ScopeSnapshot) String() string {
 func (*ScopeSnapshot) ProtoMessage() {}
 
 func (x *ScopeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[8]
+	mi := &file_iop_control_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +2356,7 @@ func (x *ScopeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScopeSnapshot.ProtoReflect.Descriptor instead.
 func (*ScopeSnapshot) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ScopeSnapshot) GetKey() string {
@@ -813,14 +2407,18 @@ type NodeSnapshot struct {
 	// Its providers, in the order of the configuration.
 	Providers []*ProviderSnapshot `protobuf:"bytes,8,rep,name=providers,proto3" json:"providers,omitempty"`
 	// An operator's word about the whole node; absent if there is none.
-	Override      *Override `protobuf:"bytes,9,opt,name=override,proto3" json:"override,omitempty"`
+	Override *Override `protobuf:"bytes,9,opt,name=override,proto3" json:"override,omitempty"`
+	// "connected", "late" (connected, and silent for more than 1.5 heartbeat intervals), "offline", or "never" (not seen since the Edge started).
+	State string `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
+	// Since when it is offline; absent while connected, or if it never was.
+	OfflineSince  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=offline_since,json=offlineSince,proto3" json:"offline_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeSnapshot) Reset() {
 	*x = NodeSnapshot{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[9]
+	mi := &file_iop_control_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +2430,7 @@ func (x *NodeSnapshot) String() string {
 func (*NodeSnapshot) ProtoMessage() {}
 
 func (x *NodeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[9]
+	mi := &file_iop_control_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +2443,7 @@ func (x *NodeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSnapshot.ProtoReflect.Descriptor instead.
 func (*NodeSnapshot) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NodeSnapshot) GetId() string {
@@ -911,6 +2509,20 @@ func (x *NodeSnapshot) GetOverride() *Override {
 	return nil
 }
 
+func (x *NodeSnapshot) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *NodeSnapshot) GetOfflineSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OfflineSince
+	}
+	return nil
+}
+
 // ProviderSnapshot is one provider resource. While its node is offline every
 // effective number is 0 (S14).
 type ProviderSnapshot struct {
@@ -942,14 +2554,20 @@ type ProviderSnapshot struct {
 	// Long-context limit as configured.
 	ConfiguredLongContextCapacity uint32 `protobuf:"varint,13,opt,name=configured_long_context_capacity,json=configuredLongContextCapacity,proto3" json:"configured_long_context_capacity,omitempty"`
 	// An operator's word about this provider; absent if there is none. One about its node stands at the node.
-	Override      *Override `protobuf:"bytes,14,opt,name=override,proto3" json:"override,omitempty"`
+	Override *Override `protobuf:"bytes,14,opt,name=override,proto3" json:"override,omitempty"`
+	// Where a slot is free while requests wait: why none of them takes it, in a sentence. Else empty.
+	IdleBecause string `protobuf:"bytes,15,opt,name=idle_because,json=idleBecause,proto3" json:"idle_because,omitempty"`
+	// Excluded_reason in a sentence.
+	ExcludedSentence string `protobuf:"bytes,16,opt,name=excluded_sentence,json=excludedSentence,proto3" json:"excluded_sentence,omitempty"`
+	// Static priority.
+	Priority      int32 `protobuf:"varint,17,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProviderSnapshot) Reset() {
 	*x = ProviderSnapshot{}
-	mi := &file_iop_control_v1_control_proto_msgTypes[10]
+	mi := &file_iop_control_v1_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -961,7 +2579,7 @@ func (x *ProviderSnapshot) String() string {
 func (*ProviderSnapshot) ProtoMessage() {}
 
 func (x *ProviderSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_control_v1_control_proto_msgTypes[10]
+	mi := &file_iop_control_v1_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -974,7 +2592,7 @@ func (x *ProviderSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderSnapshot.ProtoReflect.Descriptor instead.
 func (*ProviderSnapshot) Descriptor() ([]byte, []int) {
-	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ProviderSnapshot) GetId() string {
@@ -1075,6 +2693,27 @@ func (x *ProviderSnapshot) GetOverride() *Override {
 	return nil
 }
 
+func (x *ProviderSnapshot) GetIdleBecause() string {
+	if x != nil {
+		return x.IdleBecause
+	}
+	return ""
+}
+
+func (x *ProviderSnapshot) GetExcludedSentence() string {
+	if x != nil {
+		return x.ExcludedSentence
+	}
+	return ""
+}
+
+func (x *ProviderSnapshot) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
 var File_iop_control_v1_control_proto protoreflect.FileDescriptor
 
 const file_iop_control_v1_control_proto_rawDesc = "" +
@@ -1082,7 +2721,152 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x1ciop/control/v1/control.proto\x12\x0eiop.control.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1c\n" +
 	"\x1aGetEdgeNodeSnapshotRequest\"c\n" +
 	"\x1bGetEdgeNodeSnapshotResponse\x12D\n" +
-	"\bsnapshot\x18\x01 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotB\x06\xbaH\x03\xc8\x01\x01R\bsnapshot\"\xdc\x06\n" +
+	"\bsnapshot\x18\x01 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotB\x06\xbaH\x03\xc8\x01\x01R\bsnapshot\"d\n" +
+	"\x1cWatchEdgeNodeSnapshotRequest\x12(\n" +
+	"\vinstance_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\n" +
+	"instanceId\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x9e\x01\n" +
+	"\x1dWatchEdgeNodeSnapshotResponse\x126\n" +
+	"\x04full\x18\x01 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotH\x00R\x04full\x12;\n" +
+	"\achanges\x18\x02 \x01(\v2\x1f.iop.control.v1.SnapshotChangesH\x00R\achangesB\b\n" +
+	"\x06update\"\xc2\x02\n" +
+	"\x0fSnapshotChanges\x12#\n" +
+	"\rfrom_revision\x18\x01 \x01(\x04R\ffromRevision\x124\n" +
+	"\x04rest\x18\x02 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotR\x04rest\x122\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x1c.iop.control.v1.NodeSnapshotR\x05nodes\x12\x1d\n" +
+	"\n" +
+	"node_order\x18\x04 \x03(\tR\tnodeOrder\x12;\n" +
+	"\brequests\x18\x05 \x03(\v2\x1f.iop.control.v1.RequestSnapshotR\brequests\x12\x12\n" +
+	"\x04gone\x18\x06 \x03(\x04R\x04gone\x120\n" +
+	"\aendings\x18\a \x03(\v2\x16.iop.control.v1.EndingR\aendings\"y\n" +
+	"\x15ExplainRequestRequest\x12+\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01H\x00R\trequestId\x12!\n" +
+	"\venqueue_seq\x18\x02 \x01(\x04H\x00R\n" +
+	"enqueueSeqB\x10\n" +
+	"\arequest\x12\x05\xbaH\x02\b\x01\"\xa1\x03\n" +
+	"\x16ExplainRequestResponse\x129\n" +
+	"\arequest\x18\x01 \x01(\v2\x1f.iop.control.v1.RequestSnapshotR\arequest\x12.\n" +
+	"\x06ending\x18\x02 \x01(\v2\x16.iop.control.v1.EndingR\x06ending\x12\x14\n" +
+	"\x05scope\x18\x03 \x01(\tR\x05scope\x12A\n" +
+	"\x1dlong_context_threshold_tokens\x18\x04 \x01(\rR\x1alongContextThresholdTokens\x12\x1a\n" +
+	"\battempts\x18\x05 \x01(\rR\battempts\x128\n" +
+	"\amoments\x18\x06 \x03(\v2\x1e.iop.control.v1.DecisionMomentR\amoments\x12+\n" +
+	"\x11moments_forgotten\x18\a \x01(\rR\x10momentsForgotten\x12@\n" +
+	"\n" +
+	"candidates\x18\b \x03(\v2 .iop.control.v1.CandidateVerdictR\n" +
+	"candidates\"\xb7\x02\n" +
+	"\x0eDecisionMoment\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bsentence\x18\x04 \x01(\tR\bsentence\x12\x16\n" +
+	"\x06result\x18\x05 \x01(\tR\x06result\x12\x12\n" +
+	"\x04node\x18\x06 \x01(\tR\x04node\x12\x1a\n" +
+	"\bprovider\x18\a \x01(\tR\bprovider\x12@\n" +
+	"\n" +
+	"candidates\x18\b \x03(\v2 .iop.control.v1.CandidateVerdictR\n" +
+	"candidates\x12'\n" +
+	"\x0fmore_candidates\x18\t \x01(\rR\x0emoreCandidates\"\x89\x02\n" +
+	"\x10CandidateVerdict\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
+	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bsentence\x18\x04 \x01(\tR\bsentence\x12\x1a\n" +
+	"\bcapacity\x18\x05 \x01(\rR\bcapacity\x12\x1b\n" +
+	"\tin_flight\x18\x06 \x01(\rR\binFlight\x122\n" +
+	"\x15long_context_capacity\x18\a \x01(\rR\x13longContextCapacity\x12$\n" +
+	"\x0elong_in_flight\x18\b \x01(\rR\flongInFlight\"\x13\n" +
+	"\x11GetHistoryRequest\"k\n" +
+	"\x12GetHistoryResponse\x124\n" +
+	"\x06points\x18\x01 \x03(\v2\x1c.iop.control.v1.HistoryPointR\x06points\x12\x1f\n" +
+	"\vinterval_ms\x18\x02 \x01(\rR\n" +
+	"intervalMs\"\xd5\x03\n" +
+	"\fHistoryPoint\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05slots\x18\x02 \x01(\rR\x05slots\x12\x1b\n" +
+	"\tin_flight\x18\x03 \x01(\rR\binFlight\x12$\n" +
+	"\x0elong_in_flight\x18\x04 \x01(\rR\flongInFlight\x12\x16\n" +
+	"\x06queued\x18\x05 \x01(\rR\x06queued\x12$\n" +
+	"\x0eoldest_wait_ms\x18\x06 \x01(\x04R\foldestWaitMs\x12\x18\n" +
+	"\agranted\x18\a \x01(\rR\agranted\x12\x1e\n" +
+	"\vwait_p50_ms\x18\b \x01(\x04R\twaitP50Ms\x12\x1e\n" +
+	"\vwait_p95_ms\x18\t \x01(\x04R\twaitP95Ms\x12F\n" +
+	"\boutcomes\x18\n" +
+	" \x03(\v2*.iop.control.v1.HistoryPoint.OutcomesEntryR\boutcomes\x12#\n" +
+	"\routput_tokens\x18\v \x01(\x04R\foutputTokens\x1a;\n" +
+	"\rOutcomesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x9d\x06\n" +
+	"\x0fRequestSnapshot\x12\x1f\n" +
+	"\venqueue_seq\x18\x01 \x01(\x04R\n" +
+	"enqueueSeq\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x16\n" +
+	"\x06client\x18\x03 \x01(\tR\x06client\x12\x14\n" +
+	"\x05model\x18\x04 \x01(\tR\x05model\x12\x1a\n" +
+	"\bendpoint\x18\x05 \x01(\tR\bendpoint\x12#\n" +
+	"\rcontext_class\x18\x06 \x01(\tR\fcontextClass\x124\n" +
+	"\x16estimated_input_tokens\x18\a \x01(\x04R\x14estimatedInputTokens\x12\x14\n" +
+	"\x05state\x18\b \x01(\tR\x05state\x12;\n" +
+	"\venqueued_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"enqueuedAt\x129\n" +
+	"\n" +
+	"granted_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\tgrantedAt\x12>\n" +
+	"\rfirst_byte_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vfirstByteAt\x12\x12\n" +
+	"\x04node\x18\f \x01(\tR\x04node\x12\x1a\n" +
+	"\bprovider\x18\r \x01(\tR\bprovider\x12\x16\n" +
+	"\x06target\x18\x0e \x01(\tR\x06target\x12!\n" +
+	"\fanswer_parts\x18\x0f \x01(\x04R\vanswerParts\x12!\n" +
+	"\fanswer_bytes\x18\x10 \x01(\x04R\vanswerBytes\x12\x16\n" +
+	"\x06reason\x18\x11 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bsentence\x18\x12 \x01(\tR\bsentence\x12\x1c\n" +
+	"\tunblocker\x18\x13 \x01(\tR\tunblocker\x12\x1d\n" +
+	"\n" +
+	"behind_seq\x18\x14 \x01(\x04R\tbehindSeq\x12<\n" +
+	"\fwait_ends_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"waitEndsAt\x12\x1a\n" +
+	"\battempts\x18\x16 \x01(\rR\battempts\"\xb5\x04\n" +
+	"\x06Ending\x12\x1f\n" +
+	"\venqueue_seq\x18\x01 \x01(\x04R\n" +
+	"enqueueSeq\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x16\n" +
+	"\x06client\x18\x03 \x01(\tR\x06client\x12\x14\n" +
+	"\x05model\x18\x04 \x01(\tR\x05model\x12\x18\n" +
+	"\aoutcome\x18\x05 \x01(\tR\aoutcome\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\a \x01(\tR\x06detail\x12*\n" +
+	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x19\n" +
+	"\bqueue_ms\x18\t \x01(\x04R\aqueueMs\x12\x15\n" +
+	"\x06run_ms\x18\n" +
+	" \x01(\x04R\x05runMs\x12\"\n" +
+	"\rfirst_byte_ms\x18\v \x01(\x04R\vfirstByteMs\x12\x12\n" +
+	"\x04node\x18\f \x01(\tR\x04node\x12\x1a\n" +
+	"\bprovider\x18\r \x01(\tR\bprovider\x12'\n" +
+	"\x0fprovider_status\x18\x0e \x01(\rR\x0eproviderStatus\x12&\n" +
+	"\finput_tokens\x18\x0f \x01(\x04H\x00R\vinputTokens\x88\x01\x01\x12(\n" +
+	"\routput_tokens\x18\x10 \x01(\x04H\x01R\foutputTokens\x88\x01\x01\x12#\n" +
+	"\rcontext_class\x18\x11 \x01(\tR\fcontextClassB\x0f\n" +
+	"\r_input_tokensB\x10\n" +
+	"\x0e_output_tokens\"X\n" +
+	"\x0eWaitStatistics\x12\x18\n" +
+	"\agranted\x18\x01 \x01(\rR\agranted\x12\x15\n" +
+	"\x06p50_ms\x18\x02 \x01(\x04R\x05p50Ms\x12\x15\n" +
+	"\x06p95_ms\x18\x03 \x01(\x04R\x05p95Ms\"\xa9\x01\n" +
+	"\rModelSnapshot\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x122\n" +
+	"\x15context_window_tokens\x18\x02 \x01(\rR\x13contextWindowTokens\x12\x14\n" +
+	"\x05route\x18\x03 \x01(\bR\x05route\x12>\n" +
+	"\n" +
+	"candidates\x18\x04 \x03(\v2\x1e.iop.control.v1.ModelCandidateR\n" +
+	"candidates\"X\n" +
+	"\x0eModelCandidate\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
+	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\"\xfa\t\n" +
 	"\x10EdgeNodeSnapshot\x12\x17\n" +
 	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
@@ -1104,7 +2888,17 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\vqueue_heads\x18\x10 \x03(\v2\x19.iop.control.v1.QueueHeadR\n" +
 	"queueHeads\x12A\n" +
 	"\x1dlong_context_threshold_tokens\x18\x11 \x01(\rR\x1alongContextThresholdTokens\x12F\n" +
-	"\x0festimate_scales\x18\x12 \x03(\v2\x1d.iop.control.v1.EstimateScaleR\x0eestimateScales\"\xea\x01\n" +
+	"\x0festimate_scales\x18\x12 \x03(\v2\x1d.iop.control.v1.EstimateScaleR\x0eestimateScales\x12\x1f\n" +
+	"\vinstance_id\x18\x13 \x01(\tR\n" +
+	"instanceId\x12;\n" +
+	"\brequests\x18\x14 \x03(\v2\x1f.iop.control.v1.RequestSnapshotR\brequests\x120\n" +
+	"\aendings\x18\x15 \x03(\v2\x16.iop.control.v1.EndingR\aendings\x124\n" +
+	"\x05waits\x18\x16 \x01(\v2\x1e.iop.control.v1.WaitStatisticsR\x05waits\x125\n" +
+	"\x06models\x18\x17 \x03(\v2\x1d.iop.control.v1.ModelSnapshotR\x06models\x122\n" +
+	"\x15heartbeat_interval_ms\x18\x18 \x01(\rR\x13heartbeatIntervalMs\x120\n" +
+	"\x14heartbeat_timeout_ms\x18\x19 \x01(\rR\x12heartbeatTimeoutMs\x129\n" +
+	"\n" +
+	"started_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\"\xea\x01\n" +
 	"\tQueueHead\x12\x1f\n" +
 	"\venqueue_seq\x18\x01 \x01(\x04R\n" +
 	"enqueueSeq\x12\x14\n" +
@@ -1140,7 +2934,7 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\apending\x18\x02 \x01(\rR\apending\x12\x1b\n" +
 	"\tmax_queue\x18\x03 \x01(\rR\bmaxQueue\x12(\n" +
-	"\x10queue_timeout_ms\x18\x04 \x01(\x04R\x0equeueTimeoutMs\"\x93\x03\n" +
+	"\x10queue_timeout_ms\x18\x04 \x01(\x04R\x0equeueTimeoutMs\"\xea\x03\n" +
 	"\fNodeSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12C\n" +
@@ -1150,7 +2944,10 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\bplatform\x18\x06 \x01(\tR\bplatform\x12\x1a\n" +
 	"\bdraining\x18\a \x01(\bR\bdraining\x12>\n" +
 	"\tproviders\x18\b \x03(\v2 .iop.control.v1.ProviderSnapshotR\tproviders\x124\n" +
-	"\boverride\x18\t \x01(\v2\x18.iop.control.v1.OverrideR\boverride\"\x9e\x04\n" +
+	"\boverride\x18\t \x01(\v2\x18.iop.control.v1.OverrideR\boverride\x12\x14\n" +
+	"\x05state\x18\n" +
+	" \x01(\tR\x05state\x12?\n" +
+	"\roffline_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fofflineSince\"\x8a\x05\n" +
 	"\x10ProviderSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
@@ -1167,9 +2964,16 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"longQueued\x12'\n" +
 	"\x0fexcluded_reason\x18\f \x01(\tR\x0eexcludedReason\x12G\n" +
 	" configured_long_context_capacity\x18\r \x01(\rR\x1dconfiguredLongContextCapacity\x124\n" +
-	"\boverride\x18\x0e \x01(\v2\x18.iop.control.v1.OverrideR\boverride2\x85\x01\n" +
+	"\boverride\x18\x0e \x01(\v2\x18.iop.control.v1.OverrideR\boverride\x12!\n" +
+	"\fidle_because\x18\x0f \x01(\tR\vidleBecause\x12+\n" +
+	"\x11excluded_sentence\x18\x10 \x01(\tR\x10excludedSentence\x12\x1a\n" +
+	"\bpriority\x18\x11 \x01(\x05R\bpriority2\xbd\x03\n" +
 	"\x0eControlService\x12s\n" +
-	"\x13GetEdgeNodeSnapshot\x12*.iop.control.v1.GetEdgeNodeSnapshotRequest\x1a+.iop.control.v1.GetEdgeNodeSnapshotResponse\"\x03\x90\x02\x01B8Z6github.com/iop-dev/iop/gen/go/iop/control/v1;controlv1b\x06proto3"
+	"\x13GetEdgeNodeSnapshot\x12*.iop.control.v1.GetEdgeNodeSnapshotRequest\x1a+.iop.control.v1.GetEdgeNodeSnapshotResponse\"\x03\x90\x02\x01\x12v\n" +
+	"\x15WatchEdgeNodeSnapshot\x12,.iop.control.v1.WatchEdgeNodeSnapshotRequest\x1a-.iop.control.v1.WatchEdgeNodeSnapshotResponse0\x01\x12d\n" +
+	"\x0eExplainRequest\x12%.iop.control.v1.ExplainRequestRequest\x1a&.iop.control.v1.ExplainRequestResponse\"\x03\x90\x02\x01\x12X\n" +
+	"\n" +
+	"GetHistory\x12!.iop.control.v1.GetHistoryRequest\x1a\".iop.control.v1.GetHistoryResponse\"\x03\x90\x02\x01B8Z6github.com/iop-dev/iop/gen/go/iop/control/v1;controlv1b\x06proto3"
 
 var (
 	file_iop_control_v1_control_proto_rawDescOnce sync.Once
@@ -1183,44 +2987,93 @@ func file_iop_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_iop_control_v1_control_proto_rawDescData
 }
 
-var file_iop_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_iop_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_iop_control_v1_control_proto_goTypes = []any{
-	(*GetEdgeNodeSnapshotRequest)(nil),  // 0: iop.control.v1.GetEdgeNodeSnapshotRequest
-	(*GetEdgeNodeSnapshotResponse)(nil), // 1: iop.control.v1.GetEdgeNodeSnapshotResponse
-	(*EdgeNodeSnapshot)(nil),            // 2: iop.control.v1.EdgeNodeSnapshot
-	(*QueueHead)(nil),                   // 3: iop.control.v1.QueueHead
-	(*EstimateScale)(nil),               // 4: iop.control.v1.EstimateScale
-	(*Refresh)(nil),                     // 5: iop.control.v1.Refresh
-	(*Override)(nil),                    // 6: iop.control.v1.Override
-	(*Counters)(nil),                    // 7: iop.control.v1.Counters
-	(*ScopeSnapshot)(nil),               // 8: iop.control.v1.ScopeSnapshot
-	(*NodeSnapshot)(nil),                // 9: iop.control.v1.NodeSnapshot
-	(*ProviderSnapshot)(nil),            // 10: iop.control.v1.ProviderSnapshot
-	(*timestamppb.Timestamp)(nil),       // 11: google.protobuf.Timestamp
+	(*GetEdgeNodeSnapshotRequest)(nil),    // 0: iop.control.v1.GetEdgeNodeSnapshotRequest
+	(*GetEdgeNodeSnapshotResponse)(nil),   // 1: iop.control.v1.GetEdgeNodeSnapshotResponse
+	(*WatchEdgeNodeSnapshotRequest)(nil),  // 2: iop.control.v1.WatchEdgeNodeSnapshotRequest
+	(*WatchEdgeNodeSnapshotResponse)(nil), // 3: iop.control.v1.WatchEdgeNodeSnapshotResponse
+	(*SnapshotChanges)(nil),               // 4: iop.control.v1.SnapshotChanges
+	(*ExplainRequestRequest)(nil),         // 5: iop.control.v1.ExplainRequestRequest
+	(*ExplainRequestResponse)(nil),        // 6: iop.control.v1.ExplainRequestResponse
+	(*DecisionMoment)(nil),                // 7: iop.control.v1.DecisionMoment
+	(*CandidateVerdict)(nil),              // 8: iop.control.v1.CandidateVerdict
+	(*GetHistoryRequest)(nil),             // 9: iop.control.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),            // 10: iop.control.v1.GetHistoryResponse
+	(*HistoryPoint)(nil),                  // 11: iop.control.v1.HistoryPoint
+	(*RequestSnapshot)(nil),               // 12: iop.control.v1.RequestSnapshot
+	(*Ending)(nil),                        // 13: iop.control.v1.Ending
+	(*WaitStatistics)(nil),                // 14: iop.control.v1.WaitStatistics
+	(*ModelSnapshot)(nil),                 // 15: iop.control.v1.ModelSnapshot
+	(*ModelCandidate)(nil),                // 16: iop.control.v1.ModelCandidate
+	(*EdgeNodeSnapshot)(nil),              // 17: iop.control.v1.EdgeNodeSnapshot
+	(*QueueHead)(nil),                     // 18: iop.control.v1.QueueHead
+	(*EstimateScale)(nil),                 // 19: iop.control.v1.EstimateScale
+	(*Refresh)(nil),                       // 20: iop.control.v1.Refresh
+	(*Override)(nil),                      // 21: iop.control.v1.Override
+	(*Counters)(nil),                      // 22: iop.control.v1.Counters
+	(*ScopeSnapshot)(nil),                 // 23: iop.control.v1.ScopeSnapshot
+	(*NodeSnapshot)(nil),                  // 24: iop.control.v1.NodeSnapshot
+	(*ProviderSnapshot)(nil),              // 25: iop.control.v1.ProviderSnapshot
+	nil,                                   // 26: iop.control.v1.HistoryPoint.OutcomesEntry
+	(*timestamppb.Timestamp)(nil),         // 27: google.protobuf.Timestamp
 }
 var file_iop_control_v1_control_proto_depIdxs = []int32{
-	2,  // 0: iop.control.v1.GetEdgeNodeSnapshotResponse.snapshot:type_name -> iop.control.v1.EdgeNodeSnapshot
-	11, // 1: iop.control.v1.EdgeNodeSnapshot.at:type_name -> google.protobuf.Timestamp
-	9,  // 2: iop.control.v1.EdgeNodeSnapshot.nodes:type_name -> iop.control.v1.NodeSnapshot
-	8,  // 3: iop.control.v1.EdgeNodeSnapshot.scopes:type_name -> iop.control.v1.ScopeSnapshot
-	7,  // 4: iop.control.v1.EdgeNodeSnapshot.counters:type_name -> iop.control.v1.Counters
-	5,  // 5: iop.control.v1.EdgeNodeSnapshot.refreshes:type_name -> iop.control.v1.Refresh
-	3,  // 6: iop.control.v1.EdgeNodeSnapshot.queue_heads:type_name -> iop.control.v1.QueueHead
-	4,  // 7: iop.control.v1.EdgeNodeSnapshot.estimate_scales:type_name -> iop.control.v1.EstimateScale
-	11, // 8: iop.control.v1.Refresh.at:type_name -> google.protobuf.Timestamp
-	11, // 9: iop.control.v1.Override.since:type_name -> google.protobuf.Timestamp
-	11, // 10: iop.control.v1.NodeSnapshot.connected_since:type_name -> google.protobuf.Timestamp
-	11, // 11: iop.control.v1.NodeSnapshot.last_seen:type_name -> google.protobuf.Timestamp
-	10, // 12: iop.control.v1.NodeSnapshot.providers:type_name -> iop.control.v1.ProviderSnapshot
-	6,  // 13: iop.control.v1.NodeSnapshot.override:type_name -> iop.control.v1.Override
-	6,  // 14: iop.control.v1.ProviderSnapshot.override:type_name -> iop.control.v1.Override
-	0,  // 15: iop.control.v1.ControlService.GetEdgeNodeSnapshot:input_type -> iop.control.v1.GetEdgeNodeSnapshotRequest
-	1,  // 16: iop.control.v1.ControlService.GetEdgeNodeSnapshot:output_type -> iop.control.v1.GetEdgeNodeSnapshotResponse
-	16, // [16:17] is the sub-list for method output_type
-	15, // [15:16] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	17, // 0: iop.control.v1.GetEdgeNodeSnapshotResponse.snapshot:type_name -> iop.control.v1.EdgeNodeSnapshot
+	17, // 1: iop.control.v1.WatchEdgeNodeSnapshotResponse.full:type_name -> iop.control.v1.EdgeNodeSnapshot
+	4,  // 2: iop.control.v1.WatchEdgeNodeSnapshotResponse.changes:type_name -> iop.control.v1.SnapshotChanges
+	17, // 3: iop.control.v1.SnapshotChanges.rest:type_name -> iop.control.v1.EdgeNodeSnapshot
+	24, // 4: iop.control.v1.SnapshotChanges.nodes:type_name -> iop.control.v1.NodeSnapshot
+	12, // 5: iop.control.v1.SnapshotChanges.requests:type_name -> iop.control.v1.RequestSnapshot
+	13, // 6: iop.control.v1.SnapshotChanges.endings:type_name -> iop.control.v1.Ending
+	12, // 7: iop.control.v1.ExplainRequestResponse.request:type_name -> iop.control.v1.RequestSnapshot
+	13, // 8: iop.control.v1.ExplainRequestResponse.ending:type_name -> iop.control.v1.Ending
+	7,  // 9: iop.control.v1.ExplainRequestResponse.moments:type_name -> iop.control.v1.DecisionMoment
+	8,  // 10: iop.control.v1.ExplainRequestResponse.candidates:type_name -> iop.control.v1.CandidateVerdict
+	27, // 11: iop.control.v1.DecisionMoment.at:type_name -> google.protobuf.Timestamp
+	8,  // 12: iop.control.v1.DecisionMoment.candidates:type_name -> iop.control.v1.CandidateVerdict
+	11, // 13: iop.control.v1.GetHistoryResponse.points:type_name -> iop.control.v1.HistoryPoint
+	27, // 14: iop.control.v1.HistoryPoint.at:type_name -> google.protobuf.Timestamp
+	26, // 15: iop.control.v1.HistoryPoint.outcomes:type_name -> iop.control.v1.HistoryPoint.OutcomesEntry
+	27, // 16: iop.control.v1.RequestSnapshot.enqueued_at:type_name -> google.protobuf.Timestamp
+	27, // 17: iop.control.v1.RequestSnapshot.granted_at:type_name -> google.protobuf.Timestamp
+	27, // 18: iop.control.v1.RequestSnapshot.first_byte_at:type_name -> google.protobuf.Timestamp
+	27, // 19: iop.control.v1.RequestSnapshot.wait_ends_at:type_name -> google.protobuf.Timestamp
+	27, // 20: iop.control.v1.Ending.at:type_name -> google.protobuf.Timestamp
+	16, // 21: iop.control.v1.ModelSnapshot.candidates:type_name -> iop.control.v1.ModelCandidate
+	27, // 22: iop.control.v1.EdgeNodeSnapshot.at:type_name -> google.protobuf.Timestamp
+	24, // 23: iop.control.v1.EdgeNodeSnapshot.nodes:type_name -> iop.control.v1.NodeSnapshot
+	23, // 24: iop.control.v1.EdgeNodeSnapshot.scopes:type_name -> iop.control.v1.ScopeSnapshot
+	22, // 25: iop.control.v1.EdgeNodeSnapshot.counters:type_name -> iop.control.v1.Counters
+	20, // 26: iop.control.v1.EdgeNodeSnapshot.refreshes:type_name -> iop.control.v1.Refresh
+	18, // 27: iop.control.v1.EdgeNodeSnapshot.queue_heads:type_name -> iop.control.v1.QueueHead
+	19, // 28: iop.control.v1.EdgeNodeSnapshot.estimate_scales:type_name -> iop.control.v1.EstimateScale
+	12, // 29: iop.control.v1.EdgeNodeSnapshot.requests:type_name -> iop.control.v1.RequestSnapshot
+	13, // 30: iop.control.v1.EdgeNodeSnapshot.endings:type_name -> iop.control.v1.Ending
+	14, // 31: iop.control.v1.EdgeNodeSnapshot.waits:type_name -> iop.control.v1.WaitStatistics
+	15, // 32: iop.control.v1.EdgeNodeSnapshot.models:type_name -> iop.control.v1.ModelSnapshot
+	27, // 33: iop.control.v1.EdgeNodeSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	27, // 34: iop.control.v1.Refresh.at:type_name -> google.protobuf.Timestamp
+	27, // 35: iop.control.v1.Override.since:type_name -> google.protobuf.Timestamp
+	27, // 36: iop.control.v1.NodeSnapshot.connected_since:type_name -> google.protobuf.Timestamp
+	27, // 37: iop.control.v1.NodeSnapshot.last_seen:type_name -> google.protobuf.Timestamp
+	25, // 38: iop.control.v1.NodeSnapshot.providers:type_name -> iop.control.v1.ProviderSnapshot
+	21, // 39: iop.control.v1.NodeSnapshot.override:type_name -> iop.control.v1.Override
+	27, // 40: iop.control.v1.NodeSnapshot.offline_since:type_name -> google.protobuf.Timestamp
+	21, // 41: iop.control.v1.ProviderSnapshot.override:type_name -> iop.control.v1.Override
+	0,  // 42: iop.control.v1.ControlService.GetEdgeNodeSnapshot:input_type -> iop.control.v1.GetEdgeNodeSnapshotRequest
+	2,  // 43: iop.control.v1.ControlService.WatchEdgeNodeSnapshot:input_type -> iop.control.v1.WatchEdgeNodeSnapshotRequest
+	5,  // 44: iop.control.v1.ControlService.ExplainRequest:input_type -> iop.control.v1.ExplainRequestRequest
+	9,  // 45: iop.control.v1.ControlService.GetHistory:input_type -> iop.control.v1.GetHistoryRequest
+	1,  // 46: iop.control.v1.ControlService.GetEdgeNodeSnapshot:output_type -> iop.control.v1.GetEdgeNodeSnapshotResponse
+	3,  // 47: iop.control.v1.ControlService.WatchEdgeNodeSnapshot:output_type -> iop.control.v1.WatchEdgeNodeSnapshotResponse
+	6,  // 48: iop.control.v1.ControlService.ExplainRequest:output_type -> iop.control.v1.ExplainRequestResponse
+	10, // 49: iop.control.v1.ControlService.GetHistory:output_type -> iop.control.v1.GetHistoryResponse
+	46, // [46:50] is the sub-list for method output_type
+	42, // [42:46] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_iop_control_v1_control_proto_init() }
@@ -1228,13 +3081,22 @@ func file_iop_control_v1_control_proto_init() {
 	if File_iop_control_v1_control_proto != nil {
 		return
 	}
+	file_iop_control_v1_control_proto_msgTypes[3].OneofWrappers = []any{
+		(*WatchEdgeNodeSnapshotResponse_Full)(nil),
+		(*WatchEdgeNodeSnapshotResponse_Changes)(nil),
+	}
+	file_iop_control_v1_control_proto_msgTypes[5].OneofWrappers = []any{
+		(*ExplainRequestRequest_RequestId)(nil),
+		(*ExplainRequestRequest_EnqueueSeq)(nil),
+	}
+	file_iop_control_v1_control_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_control_v1_control_proto_rawDesc), len(file_iop_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file iop/admin/v1/admin.proto.
  */
 export const file_iop_admin_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("Chhpb3AvYWRtaW4vdjEvYWRtaW4ucHJvdG8SDGlvcC5hZG1pbi52MSIVChNSZWxvYWRDb25maWdSZXF1ZXN0ImkKFFJlbG9hZENvbmZpZ1Jlc3BvbnNlEhcKD2NvbmZpZ19yZXZpc2lvbhgBIAEoBBIPCgdjaGFuZ2VzGAIgAygJEhUKDW5lZWRzX3Jlc3RhcnQYAyADKAkSEAoId2FybmluZ3MYBCADKAkihAEKElNldE92ZXJyaWRlUmVxdWVzdBIYCgRub2RlGAEgASgJQgq6SAdyBRABGIABEhoKCHByb3ZpZGVyGAIgASgJQgi6SAVyAxiAARI4CgZhY3Rpb24YAyABKA4yHC5pb3AuYWRtaW4udjEuT3ZlcnJpZGVBY3Rpb25CCrpIB4IBBBABIAAigAEKE1NldE92ZXJyaWRlUmVzcG9uc2USKAoIb3ZlcnJpZGUYASABKAsyFi5pb3AuYWRtaW4udjEuT3ZlcnJpZGUSDwoHZHVyYWJsZRgCIAEoCBIbChNub3RfZHVyYWJsZV9iZWNhdXNlGAMgASgJEhEKCWluX2ZsaWdodBgEIAEoDSIxChVSZXNldEVzdGltYXRlc1JlcXVlc3QSGAoGdGFyZ2V0GAEgASgJQgi6SAVyAxiAAiIrChZSZXNldEVzdGltYXRlc1Jlc3BvbnNlEhEKCWZvcmdvdHRlbhgBIAEoDSJPCghPdmVycmlkZRIMCgRtb2RlGAEgASgJEikKBXNpbmNlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIKCgJieRgDIAEoCSqgAQoOT3ZlcnJpZGVBY3Rpb24SHwobT1ZFUlJJREVfQUNUSU9OX1VOU1BFQ0lGSUVEEAASGgoWT1ZFUlJJREVfQUNUSU9OX0VOQUJMRRABEhsKF09WRVJSSURFX0FDVElPTl9ESVNBQkxFEAISGQoVT1ZFUlJJREVfQUNUSU9OX0RSQUlOEAMSGQoVT1ZFUlJJREVfQUNUSU9OX1JFU0VUEAQylgIKDEFkbWluU2VydmljZRJVCgxSZWxvYWRDb25maWcSIS5pb3AuYWRtaW4udjEuUmVsb2FkQ29uZmlnUmVxdWVzdBoiLmlvcC5hZG1pbi52MS5SZWxvYWRDb25maWdSZXNwb25zZRJSCgtTZXRPdmVycmlkZRIgLmlvcC5hZG1pbi52MS5TZXRPdmVycmlkZVJlcXVlc3QaIS5pb3AuYWRtaW4udjEuU2V0T3ZlcnJpZGVSZXNwb25zZRJbCg5SZXNldEVzdGltYXRlcxIjLmlvcC5hZG1pbi52MS5SZXNldEVzdGltYXRlc1JlcXVlc3QaJC5pb3AuYWRtaW4udjEuUmVzZXRFc3RpbWF0ZXNSZXNwb25zZUI0WjJnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvYWRtaW4vdjE7YWRtaW52MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("Chhpb3AvYWRtaW4vdjEvYWRtaW4ucHJvdG8SDGlvcC5hZG1pbi52MSIVChNSZWxvYWRDb25maWdSZXF1ZXN0ImkKFFJlbG9hZENvbmZpZ1Jlc3BvbnNlEhcKD2NvbmZpZ19yZXZpc2lvbhgBIAEoBBIPCgdjaGFuZ2VzGAIgAygJEhUKDW5lZWRzX3Jlc3RhcnQYAyADKAkSEAoId2FybmluZ3MYBCADKAkiFAoSQ2hlY2tDb25maWdSZXF1ZXN0Im4KE0NoZWNrQ29uZmlnUmVzcG9uc2USDQoFdmFsaWQYASABKAgSDgoGZXJyb3JzGAIgAygJEhAKCHdhcm5pbmdzGAMgAygJEg8KB2NoYW5nZXMYBCADKAkSFQoNbmVlZHNfcmVzdGFydBgFIAMoCSJhChRDYW5jZWxSZXF1ZXN0UmVxdWVzdBIgCgpyZXF1ZXN0X2lkGAEgASgJQgq6SAdyBRABGIABSAASFQoLZW5xdWV1ZV9zZXEYAiABKARIAEIQCgdyZXF1ZXN0EgW6SAIIASJPChVDYW5jZWxSZXF1ZXN0UmVzcG9uc2USEwoLZW5xdWV1ZV9zZXEYASABKAQSEgoKcmVxdWVzdF9pZBgCIAEoCRINCgVzdGF0ZRgDIAEoCSKEAQoSU2V0T3ZlcnJpZGVSZXF1ZXN0EhgKBG5vZGUYASABKAlCCrpIB3IFEAEYgAESGgoIcHJvdmlkZXIYAiABKAlCCLpIBXIDGIABEjgKBmFjdGlvbhgDIAEoDjIcLmlvcC5hZG1pbi52MS5PdmVycmlkZUFjdGlvbkIKukgHggEEEAEgACKAAQoTU2V0T3ZlcnJpZGVSZXNwb25zZRIoCghvdmVycmlkZRgBIAEoCzIWLmlvcC5hZG1pbi52MS5PdmVycmlkZRIPCgdkdXJhYmxlGAIgASgIEhsKE25vdF9kdXJhYmxlX2JlY2F1c2UYAyABKAkSEQoJaW5fZmxpZ2h0GAQgASgNIjEKFVJlc2V0RXN0aW1hdGVzUmVxdWVzdBIYCgZ0YXJnZXQYASABKAlCCLpIBXIDGIACIisKFlJlc2V0RXN0aW1hdGVzUmVzcG9uc2USEQoJZm9yZ290dGVuGAEgASgNIk8KCE92ZXJyaWRlEgwKBG1vZGUYASABKAkSKQoFc2luY2UYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgoKAmJ5GAMgASgJKqABCg5PdmVycmlkZUFjdGlvbhIfChtPVkVSUklERV9BQ1RJT05fVU5TUEVDSUZJRUQQABIaChZPVkVSUklERV9BQ1RJT05fRU5BQkxFEAESGwoXT1ZFUlJJREVfQUNUSU9OX0RJU0FCTEUQAhIZChVPVkVSUklERV9BQ1RJT05fRFJBSU4QAxIZChVPVkVSUklERV9BQ1RJT05fUkVTRVQQBDLJAwoMQWRtaW5TZXJ2aWNlElUKDFJlbG9hZENvbmZpZxIhLmlvcC5hZG1pbi52MS5SZWxvYWRDb25maWdSZXF1ZXN0GiIuaW9wLmFkbWluLnYxLlJlbG9hZENvbmZpZ1Jlc3BvbnNlElcKC0NoZWNrQ29uZmlnEiAuaW9wLmFkbWluLnYxLkNoZWNrQ29uZmlnUmVxdWVzdBohLmlvcC5hZG1pbi52MS5DaGVja0NvbmZpZ1Jlc3BvbnNlIgOQAgESWAoNQ2FuY2VsUmVxdWVzdBIiLmlvcC5hZG1pbi52MS5DYW5jZWxSZXF1ZXN0UmVxdWVzdBojLmlvcC5hZG1pbi52MS5DYW5jZWxSZXF1ZXN0UmVzcG9uc2USUgoLU2V0T3ZlcnJpZGUSIC5pb3AuYWRtaW4udjEuU2V0T3ZlcnJpZGVSZXF1ZXN0GiEuaW9wLmFkbWluLnYxLlNldE92ZXJyaWRlUmVzcG9uc2USWwoOUmVzZXRFc3RpbWF0ZXMSIy5pb3AuYWRtaW4udjEuUmVzZXRFc3RpbWF0ZXNSZXF1ZXN0GiQuaW9wLmFkbWluLnYxLlJlc2V0RXN0aW1hdGVzUmVzcG9uc2VCNFoyZ2l0aHViLmNvbS9pb3AtZGV2L2lvcC9nZW4vZ28vaW9wL2FkbWluL3YxO2FkbWludjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * ReloadConfigRequest asks for a refresh.
@@ -76,6 +76,142 @@ export const ReloadConfigResponseSchema: GenMessage<ReloadConfigResponse> = /*@_
   messageDesc(file_iop_admin_v1_admin, 1);
 
 /**
+ * CheckConfigRequest asks what a refresh would do.
+ *
+ * @generated from message iop.admin.v1.CheckConfigRequest
+ */
+export type CheckConfigRequest = Message<"iop.admin.v1.CheckConfigRequest"> & {
+};
+
+/**
+ * Describes the message iop.admin.v1.CheckConfigRequest.
+ * Use `create(CheckConfigRequestSchema)` to create a new message.
+ */
+export const CheckConfigRequestSchema: GenMessage<CheckConfigRequest> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 2);
+
+/**
+ * CheckConfigResponse says it.
+ *
+ * @generated from message iop.admin.v1.CheckConfigResponse
+ */
+export type CheckConfigResponse = Message<"iop.admin.v1.CheckConfigResponse"> & {
+  /**
+   * Whether a refresh would be accepted.
+   *
+   * @generated from field: bool valid = 1;
+   */
+  valid: boolean;
+
+  /**
+   * Why not, each with file, line and column.
+   *
+   * @generated from field: repeated string errors = 2;
+   */
+  errors: string[];
+
+  /**
+   * Warnings about the file.
+   *
+   * @generated from field: repeated string warnings = 3;
+   */
+  warnings: string[];
+
+  /**
+   * What a refresh would change.
+   *
+   * @generated from field: repeated string changes = 4;
+   */
+  changes: string[];
+
+  /**
+   * Where the file differs in fields that only a restart brings into force.
+   *
+   * @generated from field: repeated string needs_restart = 5;
+   */
+  needsRestart: string[];
+};
+
+/**
+ * Describes the message iop.admin.v1.CheckConfigResponse.
+ * Use `create(CheckConfigResponseSchema)` to create a new message.
+ */
+export const CheckConfigResponseSchema: GenMessage<CheckConfigResponse> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 3);
+
+/**
+ * CancelRequestRequest names a live request.
+ *
+ * @generated from message iop.admin.v1.CancelRequestRequest
+ */
+export type CancelRequestRequest = Message<"iop.admin.v1.CancelRequestRequest"> & {
+  /**
+   * How it is named.
+   *
+   * @generated from oneof iop.admin.v1.CancelRequestRequest.request
+   */
+  request: {
+    /**
+     * By x-request-id. Where several live ones have it, nothing is done: failed_precondition.
+     *
+     * @generated from field: string request_id = 1;
+     */
+    value: string;
+    case: "requestId";
+  } | {
+    /**
+     * By its number.
+     *
+     * @generated from field: uint64 enqueue_seq = 2;
+     */
+    value: bigint;
+    case: "enqueueSeq";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message iop.admin.v1.CancelRequestRequest.
+ * Use `create(CancelRequestRequestSchema)` to create a new message.
+ */
+export const CancelRequestRequestSchema: GenMessage<CancelRequestRequest> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 4);
+
+/**
+ * CancelRequestResponse says what was cancelled.
+ *
+ * @generated from message iop.admin.v1.CancelRequestResponse
+ */
+export type CancelRequestResponse = Message<"iop.admin.v1.CancelRequestResponse"> & {
+  /**
+   * Its number.
+   *
+   * @generated from field: uint64 enqueue_seq = 1;
+   */
+  enqueueSeq: bigint;
+
+  /**
+   * Its x-request-id.
+   *
+   * @generated from field: string request_id = 2;
+   */
+  requestId: string;
+
+  /**
+   * Its state before: "waiting", "reserved", "prefill" or "streaming".
+   *
+   * @generated from field: string state = 3;
+   */
+  state: string;
+};
+
+/**
+ * Describes the message iop.admin.v1.CancelRequestResponse.
+ * Use `create(CancelRequestResponseSchema)` to create a new message.
+ */
+export const CancelRequestResponseSchema: GenMessage<CancelRequestResponse> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 5);
+
+/**
  * SetOverrideRequest names what is meant, and what is wanted of it.
  *
  * @generated from message iop.admin.v1.SetOverrideRequest
@@ -108,7 +244,7 @@ export type SetOverrideRequest = Message<"iop.admin.v1.SetOverrideRequest"> & {
  * Use `create(SetOverrideRequestSchema)` to create a new message.
  */
 export const SetOverrideRequestSchema: GenMessage<SetOverrideRequest> = /*@__PURE__*/
-  messageDesc(file_iop_admin_v1_admin, 2);
+  messageDesc(file_iop_admin_v1_admin, 6);
 
 /**
  * SetOverrideResponse says what is in force now.
@@ -150,7 +286,7 @@ export type SetOverrideResponse = Message<"iop.admin.v1.SetOverrideResponse"> & 
  * Use `create(SetOverrideResponseSchema)` to create a new message.
  */
 export const SetOverrideResponseSchema: GenMessage<SetOverrideResponse> = /*@__PURE__*/
-  messageDesc(file_iop_admin_v1_admin, 3);
+  messageDesc(file_iop_admin_v1_admin, 7);
 
 /**
  * ResetEstimatesRequest names what is to be forgotten.
@@ -171,7 +307,7 @@ export type ResetEstimatesRequest = Message<"iop.admin.v1.ResetEstimatesRequest"
  * Use `create(ResetEstimatesRequestSchema)` to create a new message.
  */
 export const ResetEstimatesRequestSchema: GenMessage<ResetEstimatesRequest> = /*@__PURE__*/
-  messageDesc(file_iop_admin_v1_admin, 4);
+  messageDesc(file_iop_admin_v1_admin, 8);
 
 /**
  * ResetEstimatesResponse says what was.
@@ -192,7 +328,7 @@ export type ResetEstimatesResponse = Message<"iop.admin.v1.ResetEstimatesRespons
  * Use `create(ResetEstimatesResponseSchema)` to create a new message.
  */
 export const ResetEstimatesResponseSchema: GenMessage<ResetEstimatesResponse> = /*@__PURE__*/
-  messageDesc(file_iop_admin_v1_admin, 5);
+  messageDesc(file_iop_admin_v1_admin, 9);
 
 /**
  * Override is an operator's word that stands.
@@ -227,7 +363,7 @@ export type Override = Message<"iop.admin.v1.Override"> & {
  * Use `create(OverrideSchema)` to create a new message.
  */
 export const OverrideSchema: GenMessage<Override> = /*@__PURE__*/
-  messageDesc(file_iop_admin_v1_admin, 6);
+  messageDesc(file_iop_admin_v1_admin, 10);
 
 /**
  * OverrideAction is what an operator wants.
@@ -294,6 +430,28 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof ReloadConfigRequestSchema;
     output: typeof ReloadConfigResponseSchema;
+  },
+  /**
+   * CheckConfig reads the Edge's configuration file and says what a refresh
+   * would do, without doing it.
+   *
+   * @generated from rpc iop.admin.v1.AdminService.CheckConfig
+   */
+  checkConfig: {
+    methodKind: "unary";
+    input: typeof CheckConfigRequestSchema;
+    output: typeof CheckConfigResponseSchema;
+  },
+  /**
+   * CancelRequest ends a request that waits or runs, as if its client had gone;
+   * the client is told. One that is not live is not_found.
+   *
+   * @generated from rpc iop.admin.v1.AdminService.CancelRequest
+   */
+  cancelRequest: {
+    methodKind: "unary";
+    input: typeof CancelRequestRequestSchema;
+    output: typeof CancelRequestResponseSchema;
   },
   /**
    * SetOverride puts the operator's word above the configuration, for one

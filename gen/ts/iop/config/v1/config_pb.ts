@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file iop/config/v1/config.proto.
  */
 export const file_iop_config_v1_config: GenFile = /*@__PURE__*/
-  fileDesc("Chppb3AvY29uZmlnL3YxL2NvbmZpZy5wcm90bxINaW9wLmNvbmZpZy52MSLCAgoKRWRnZUNvbmZpZxIhCgRlZGdlGAEgASgLMhMuaW9wLmNvbmZpZy52MS5FZGdlEjMKHWxvbmdfY29udGV4dF90aHJlc2hvbGRfdG9rZW5zGAIgASgEQge6SAQyAigBSACIAQESMgoNcHJvdmlkZXJfcG9vbBgDIAEoCzIbLmlvcC5jb25maWcudjEuUHJvdmlkZXJQb29sEiUKBm9wZW5haRgEIAEoCzIVLmlvcC5jb25maWcudjEuT3BlbkFJEjAKBm1vZGVscxgFIAMoCzIULmlvcC5jb25maWcudjEuTW9kZWxCCrpIB5IBBBCgjQYSLQoFbm9kZXMYBiADKAsyEy5pb3AuY29uZmlnLnYxLk5vZGVCCbpIBpIBAxCQTkIgCh5fbG9uZ19jb250ZXh0X3RocmVzaG9sZF90b2tlbnMi5AMKBEVkZ2USFAoCaWQYASABKAlCCLpIBXIDGIABEhgKBmxpc3RlbhgCIAEoCUIIukgFcgMYgAISHQoLbm9kZV9saXN0ZW4YAyABKAlCCLpIBXIDGIACEh4KDGFkbWluX2xpc3RlbhgEIAEoCUIIukgFcgMYgAISHwoDdGxzGAUgASgLMhIuaW9wLmNvbmZpZy52MS5UbHMSFAoMaW5zZWN1cmVfaDJjGAYgASgIEioKDGFkbWluX3Rva2VucxgHIAMoCzIULmlvcC5jb25maWcudjEuVG9rZW4SKQoLcmVhZF90b2tlbnMYCCADKAsyFC5pb3AuY29uZmlnLnYxLlRva2VuEi0KEGJvZHlfbGltaXRfYnl0ZXMYCSABKARCDrpICzIJGICAgIAEKIAISACIAQESEQoJc3RhdGVfZGlyGAogASgJEiEKBGF1dGgYCyABKAsyEy5pb3AuY29uZmlnLnYxLkF1dGgSKwoJaGVhcnRiZWF0GAwgASgLMhguaW9wLmNvbmZpZy52MS5IZWFydGJlYXQSJgoNc3RvcF9ncmFjZV9tcxgNIAEoDUIKukgHKgUYgN3bAUgBiAEBQhMKEV9ib2R5X2xpbWl0X2J5dGVzQhAKDl9zdG9wX2dyYWNlX21zIjwKA1RscxIaCgljZXJ0X2ZpbGUYASABKAlCB7pIBHICEAESGQoIa2V5X2ZpbGUYAiABKAlCB7pIBHICEAEidQoFVG9rZW4SGAoEbmFtZRgBIAEoCUIKukgHcgUQARiAARIrCgZzaGEyNTYYAiABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBISCgp0b2tlbl9maWxlGAMgASgJEhEKCXRva2VuX2VudhgEIAEoCSIpCgRBdXRoEiEKBG1vZGUYASABKAlCE7pIEHIOUgBSBGtleXNSBG5vbmUieAoJSGVhcnRiZWF0EiUKC2ludGVydmFsX21zGAEgASgNQgu6SAgqBhjAzyQoCkgAiAEBEiUKCnRpbWVvdXRfbXMYAiABKA1CDLpICSoHGIDd2wEoFEgBiAEBQg4KDF9pbnRlcnZhbF9tc0INCgtfdGltZW91dF9tcyKsAQoMUHJvdmlkZXJQb29sEiEKCW1heF9xdWV1ZRgBIAEoDUIJukgGKgQYwIQ9SACIAQESJgoQcXVldWVfdGltZW91dF9tcxgCIAEoDUIHukgEKgIoAUgBiAEBEi4KCXNlbGVjdGlvbhgDIAEoCUIbukgYchZSAFIIYmFsYW5jZWRSCHByaW9yaXR5QgwKCl9tYXhfcXVldWVCEwoRX3F1ZXVlX3RpbWVvdXRfbXMi4gEKBk9wZW5BSRITCgt0aW1lb3V0X3NlYxgBIAEoDRIcCg9pZGxlX3RpbWVvdXRfbXMYAiABKA1IAIgBARIUCgxrZWVwYWxpdmVfbXMYAyABKA0SIQoEY29ycxgEIAEoCzITLmlvcC5jb25maWcudjEuQ29ycxInCghhcGlfa2V5cxgFIAMoCzIVLmlvcC5jb25maWcudjEuQXBpS2V5Ei8KDG1vZGVsX3JvdXRlcxgGIAMoCzIZLmlvcC5jb25maWcudjEuTW9kZWxSb3V0ZUISChBfaWRsZV90aW1lb3V0X21zIi0KBENvcnMSJQoPYWxsb3dlZF9vcmlnaW5zGAEgAygJQgy6SAmSAQYiBHICEAEimgEKBkFwaUtleRIYCgRuYW1lGAEgASgJQgq6SAdyBRABGIABEisKBnNoYTI1NhgCIAEoCUIbukgYchYyFF4oWzAtOWEtZkEtRl17NjR9KT8kEg4KBm1vZGVscxgDIAMoCRIWCg5tYXhfY29uY3VycmVudBgEIAEoDRIQCghrZXlfZmlsZRgFIAEoCRIPCgdrZXlfZW52GAYgASgJIogBCgpNb2RlbFJvdXRlEg0KBW1vZGVsGAEgASgJEhgKB2FkYXB0ZXIYAiABKAlCB7pIBHICEAESDgoGdGFyZ2V0GAMgASgJEh4KCW1heF9xdWV1ZRgEIAEoBUILukgIGgYYwIQ9KAASIQoQcXVldWVfdGltZW91dF9tcxgFIAEoBUIHukgEGgIoACJrCgVNb2RlbBIWCgJpZBgBIAEoCUIKukgHcgUQARiAAhIdChVjb250ZXh0X3dpbmRvd190b2tlbnMYAiABKAQSKwoJcHJvdmlkZXJzGAMgAygLMhguaW9wLmNvbmZpZy52MS5DYW5kaWRhdGUiTQoJQ2FuZGlkYXRlEhUKBG5vZGUYASABKAlCB7pIBHICEAESGQoIcHJvdmlkZXIYAiABKAlCB7pIBHICEAESDgoGdGFyZ2V0GAMgASgJIsABCgROb2RlEjIKAmlkGAEgASgJQia6SCNyIRiAATIcXltBLVphLXowLTldW0EtWmEtejAtOS5fLV0qJBIxCgx0b2tlbl9zaGEyNTYYAiABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBIqCglwcm92aWRlcnMYAyADKAsyFy5pb3AuY29uZmlnLnYxLlByb3ZpZGVyEhIKCnRva2VuX2ZpbGUYBCABKAkSEQoJdG9rZW5fZW52GAUgASgJIqgFCghQcm92aWRlchIyCgJpZBgBIAEoCUImukgjciEYgAEyHF5bQS1aYS16MC05XVtBLVphLXowLTkuXy1dKiQSVwoEdHlwZRgCIAEoCUJJukhGckRSBm9wZW5haVIEdmxsbVIIbGxhbWFjcHBSBm9sbGFtYVIIbGVtb25hZGVSCGxtc3R1ZGlvUgNtbHhSCXNpbXVsYXRvchIaCghiYXNlX3VybBgDIAEoCUIIukgFcgMYgBASIAoIY2FwYWNpdHkYBCABKA1CCbpIBioEGKCNBkgAiAEBEigKFWxvbmdfY29udGV4dF9jYXBhY2l0eRgFIAEoDUIJukgGKgQYoI0GEhwKFHRvdGFsX2NvbnRleHRfdG9rZW5zGAYgASgEEhAKCHByaW9yaXR5GAcgASgFEhQKB2VuYWJsZWQYCCABKAhIAYgBARI1CgZoZWFsdGgYCSABKAlCJbpIInIgUgBSB2hlYWx0aHlSCGRlZ3JhZGVkUgl1bmhlYWx0aHkSGgoScmVxdWVzdF90aW1lb3V0X21zGAogASgNEicKBmNhbmNlbBgLIAEoCUIXukgUchJSAFIHZm9yd2FyZFIFZHJhaW4SJwoPY2FuY2VsX2dyYWNlX21zGAwgASgNQgm6SAYqBBjAzyRIAogBARIkCgxnYXRlX3dhaXRfbXMYDSABKA1CCbpIBioEGMDPJEgDiAEBEhEKCW1heF9xdWV1ZRgOIAEoDRIYChBxdWV1ZV90aW1lb3V0X21zGA8gASgNEisKCXNpbXVsYXRvchgQIAEoCzIYLmlvcC5jb25maWcudjEuU2ltdWxhdG9yQgsKCV9jYXBhY2l0eUIKCghfZW5hYmxlZEISChBfY2FuY2VsX2dyYWNlX21zQg8KDV9nYXRlX3dhaXRfbXMi0wEKCVNpbXVsYXRvchIrChF0b2tlbnNfcGVyX3NlY29uZBgBIAEoAUIQukgNEgtAASkAAAAAAAAAABIWCg5maXJzdF90b2tlbl9tcxgCIAEoDRIWCg5jb250ZXh0X3Rva2VucxgDIAEoDRIVCg1hbnN3ZXJfdG9rZW5zGAQgASgNEhIKCmZhaWxfZXZlcnkYBSABKA0SLgoJZmFpbF9tb2RlGAYgASgJQhu6SBhyFlIAUgZzdGF0dXNSCmRpc2Nvbm5lY3QSDgoGbW9kZWxzGAcgAygJIsYBCgpOb2RlQ29uZmlnEjEKBG5vZGUYASABKAsyGy5pb3AuY29uZmlnLnYxLk5vZGVJZGVudGl0eUIGukgDyAEBEisKCXJlY29ubmVjdBgCIAEoCzIYLmlvcC5jb25maWcudjEuUmVjb25uZWN0EhcKD2FsbG93X2VuZHBvaW50cxgDIAMoCRI/ChRwcm92aWRlcl9jcmVkZW50aWFscxgEIAMoCzIhLmlvcC5jb25maWcudjEuUHJvdmlkZXJDcmVkZW50aWFsIuMBCgxOb2RlSWRlbnRpdHkSFgoCaWQYASABKAlCCrpIB3IFEAEYgAESHAoIZWRnZV91cmwYAiABKAlCCrpIB3IFEAEYgBASDwoHY2FfZmlsZRgDIAEoCRIrCgZjYV9waW4YBCABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBISCgp0b2tlbl9maWxlGAUgASgJEhEKCXRva2VuX2VudhgGIAEoCRImCg1zdG9wX2dyYWNlX21zGAcgASgNQgq6SAcqBRiA3dsBSACIAQFCEAoOX3N0b3BfZ3JhY2VfbXMidQoJUmVjb25uZWN0EiIKDGludGVydmFsX3NlYxgBIAEoAUIHukgEEgJAAUgAiAEBEiIKDG1heF9hdHRlbXB0cxgCIAEoA0IHukgEIgIoAEgBiAEBQg8KDV9pbnRlcnZhbF9zZWNCDwoNX21heF9hdHRlbXB0cyJSChJQcm92aWRlckNyZWRlbnRpYWwSGQoIcHJvdmlkZXIYASABKAlCB7pIBHICEAESEAoIa2V5X2ZpbGUYAiABKAkSDwoHa2V5X2VudhgDIAEoCUI2WjRnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvY29uZmlnL3YxO2NvbmZpZ3YxYgZwcm90bzM", [file_buf_validate_validate]);
+  fileDesc("Chppb3AvY29uZmlnL3YxL2NvbmZpZy5wcm90bxINaW9wLmNvbmZpZy52MSLCAgoKRWRnZUNvbmZpZxIhCgRlZGdlGAEgASgLMhMuaW9wLmNvbmZpZy52MS5FZGdlEjMKHWxvbmdfY29udGV4dF90aHJlc2hvbGRfdG9rZW5zGAIgASgEQge6SAQyAigBSACIAQESMgoNcHJvdmlkZXJfcG9vbBgDIAEoCzIbLmlvcC5jb25maWcudjEuUHJvdmlkZXJQb29sEiUKBm9wZW5haRgEIAEoCzIVLmlvcC5jb25maWcudjEuT3BlbkFJEjAKBm1vZGVscxgFIAMoCzIULmlvcC5jb25maWcudjEuTW9kZWxCCrpIB5IBBBCgjQYSLQoFbm9kZXMYBiADKAsyEy5pb3AuY29uZmlnLnYxLk5vZGVCCbpIBpIBAxCQTkIgCh5fbG9uZ19jb250ZXh0X3RocmVzaG9sZF90b2tlbnMi5AMKBEVkZ2USFAoCaWQYASABKAlCCLpIBXIDGIABEhgKBmxpc3RlbhgCIAEoCUIIukgFcgMYgAISHQoLbm9kZV9saXN0ZW4YAyABKAlCCLpIBXIDGIACEh4KDGFkbWluX2xpc3RlbhgEIAEoCUIIukgFcgMYgAISHwoDdGxzGAUgASgLMhIuaW9wLmNvbmZpZy52MS5UbHMSFAoMaW5zZWN1cmVfaDJjGAYgASgIEioKDGFkbWluX3Rva2VucxgHIAMoCzIULmlvcC5jb25maWcudjEuVG9rZW4SKQoLcmVhZF90b2tlbnMYCCADKAsyFC5pb3AuY29uZmlnLnYxLlRva2VuEi0KEGJvZHlfbGltaXRfYnl0ZXMYCSABKARCDrpICzIJGICAgIAEKIAISACIAQESEQoJc3RhdGVfZGlyGAogASgJEiEKBGF1dGgYCyABKAsyEy5pb3AuY29uZmlnLnYxLkF1dGgSKwoJaGVhcnRiZWF0GAwgASgLMhguaW9wLmNvbmZpZy52MS5IZWFydGJlYXQSJgoNc3RvcF9ncmFjZV9tcxgNIAEoDUIKukgHKgUYgN3bAUgBiAEBQhMKEV9ib2R5X2xpbWl0X2J5dGVzQhAKDl9zdG9wX2dyYWNlX21zIjwKA1RscxIaCgljZXJ0X2ZpbGUYASABKAlCB7pIBHICEAESGQoIa2V5X2ZpbGUYAiABKAlCB7pIBHICEAEidQoFVG9rZW4SGAoEbmFtZRgBIAEoCUIKukgHcgUQARiAARIrCgZzaGEyNTYYAiABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBISCgp0b2tlbl9maWxlGAMgASgJEhEKCXRva2VuX2VudhgEIAEoCSIpCgRBdXRoEiEKBG1vZGUYASABKAlCE7pIEHIOUgBSBGtleXNSBG5vbmUieAoJSGVhcnRiZWF0EiUKC2ludGVydmFsX21zGAEgASgNQgu6SAgqBhjAzyQoCkgAiAEBEiUKCnRpbWVvdXRfbXMYAiABKA1CDLpICSoHGIDd2wEoFEgBiAEBQg4KDF9pbnRlcnZhbF9tc0INCgtfdGltZW91dF9tcyKsAQoMUHJvdmlkZXJQb29sEiEKCW1heF9xdWV1ZRgBIAEoDUIJukgGKgQYwIQ9SACIAQESJgoQcXVldWVfdGltZW91dF9tcxgCIAEoDUIHukgEKgIoAUgBiAEBEi4KCXNlbGVjdGlvbhgDIAEoCUIbukgYchZSAFIIYmFsYW5jZWRSCHByaW9yaXR5QgwKCl9tYXhfcXVldWVCEwoRX3F1ZXVlX3RpbWVvdXRfbXMi4gEKBk9wZW5BSRITCgt0aW1lb3V0X3NlYxgBIAEoDRIcCg9pZGxlX3RpbWVvdXRfbXMYAiABKA1IAIgBARIUCgxrZWVwYWxpdmVfbXMYAyABKA0SIQoEY29ycxgEIAEoCzITLmlvcC5jb25maWcudjEuQ29ycxInCghhcGlfa2V5cxgFIAMoCzIVLmlvcC5jb25maWcudjEuQXBpS2V5Ei8KDG1vZGVsX3JvdXRlcxgGIAMoCzIZLmlvcC5jb25maWcudjEuTW9kZWxSb3V0ZUISChBfaWRsZV90aW1lb3V0X21zIi0KBENvcnMSJQoPYWxsb3dlZF9vcmlnaW5zGAEgAygJQgy6SAmSAQYiBHICEAEimgEKBkFwaUtleRIYCgRuYW1lGAEgASgJQgq6SAdyBRABGIABEisKBnNoYTI1NhgCIAEoCUIbukgYchYyFF4oWzAtOWEtZkEtRl17NjR9KT8kEg4KBm1vZGVscxgDIAMoCRIWCg5tYXhfY29uY3VycmVudBgEIAEoDRIQCghrZXlfZmlsZRgFIAEoCRIPCgdrZXlfZW52GAYgASgJIogBCgpNb2RlbFJvdXRlEg0KBW1vZGVsGAEgASgJEhgKB2FkYXB0ZXIYAiABKAlCB7pIBHICEAESDgoGdGFyZ2V0GAMgASgJEh4KCW1heF9xdWV1ZRgEIAEoBUILukgIGgYYwIQ9KAASIQoQcXVldWVfdGltZW91dF9tcxgFIAEoBUIHukgEGgIoACJrCgVNb2RlbBIWCgJpZBgBIAEoCUIKukgHcgUQARiAAhIdChVjb250ZXh0X3dpbmRvd190b2tlbnMYAiABKAQSKwoJcHJvdmlkZXJzGAMgAygLMhguaW9wLmNvbmZpZy52MS5DYW5kaWRhdGUiTQoJQ2FuZGlkYXRlEhUKBG5vZGUYASABKAlCB7pIBHICEAESGQoIcHJvdmlkZXIYAiABKAlCB7pIBHICEAESDgoGdGFyZ2V0GAMgASgJIsABCgROb2RlEjIKAmlkGAEgASgJQia6SCNyIRiAATIcXltBLVphLXowLTldW0EtWmEtejAtOS5fLV0qJBIxCgx0b2tlbl9zaGEyNTYYAiABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBIqCglwcm92aWRlcnMYAyADKAsyFy5pb3AuY29uZmlnLnYxLlByb3ZpZGVyEhIKCnRva2VuX2ZpbGUYBCABKAkSEQoJdG9rZW5fZW52GAUgASgJIqgFCghQcm92aWRlchIyCgJpZBgBIAEoCUImukgjciEYgAEyHF5bQS1aYS16MC05XVtBLVphLXowLTkuXy1dKiQSVwoEdHlwZRgCIAEoCUJJukhGckRSBm9wZW5haVIEdmxsbVIIbGxhbWFjcHBSBm9sbGFtYVIIbGVtb25hZGVSCGxtc3R1ZGlvUgNtbHhSCXNpbXVsYXRvchIaCghiYXNlX3VybBgDIAEoCUIIukgFcgMYgBASIAoIY2FwYWNpdHkYBCABKA1CCbpIBioEGKCNBkgAiAEBEigKFWxvbmdfY29udGV4dF9jYXBhY2l0eRgFIAEoDUIJukgGKgQYoI0GEhwKFHRvdGFsX2NvbnRleHRfdG9rZW5zGAYgASgEEhAKCHByaW9yaXR5GAcgASgFEhQKB2VuYWJsZWQYCCABKAhIAYgBARI1CgZoZWFsdGgYCSABKAlCJbpIInIgUgBSB2hlYWx0aHlSCGRlZ3JhZGVkUgl1bmhlYWx0aHkSGgoScmVxdWVzdF90aW1lb3V0X21zGAogASgNEicKBmNhbmNlbBgLIAEoCUIXukgUchJSAFIHZm9yd2FyZFIFZHJhaW4SJwoPY2FuY2VsX2dyYWNlX21zGAwgASgNQgm6SAYqBBjAzyRIAogBARIkCgxnYXRlX3dhaXRfbXMYDSABKA1CCbpIBioEGMDPJEgDiAEBEhEKCW1heF9xdWV1ZRgOIAEoDRIYChBxdWV1ZV90aW1lb3V0X21zGA8gASgNEisKCXNpbXVsYXRvchgQIAEoCzIYLmlvcC5jb25maWcudjEuU2ltdWxhdG9yQgsKCV9jYXBhY2l0eUIKCghfZW5hYmxlZEISChBfY2FuY2VsX2dyYWNlX21zQg8KDV9nYXRlX3dhaXRfbXMi0wEKCVNpbXVsYXRvchIrChF0b2tlbnNfcGVyX3NlY29uZBgBIAEoAUIQukgNEgtAASkAAAAAAAAAABIWCg5maXJzdF90b2tlbl9tcxgCIAEoDRIWCg5jb250ZXh0X3Rva2VucxgDIAEoDRIVCg1hbnN3ZXJfdG9rZW5zGAQgASgNEhIKCmZhaWxfZXZlcnkYBSABKA0SLgoJZmFpbF9tb2RlGAYgASgJQhu6SBhyFlIAUgZzdGF0dXNSCmRpc2Nvbm5lY3QSDgoGbW9kZWxzGAcgAygJIsYBCgpOb2RlQ29uZmlnEjEKBG5vZGUYASABKAsyGy5pb3AuY29uZmlnLnYxLk5vZGVJZGVudGl0eUIGukgDyAEBEisKCXJlY29ubmVjdBgCIAEoCzIYLmlvcC5jb25maWcudjEuUmVjb25uZWN0EhcKD2FsbG93X2VuZHBvaW50cxgDIAMoCRI/ChRwcm92aWRlcl9jcmVkZW50aWFscxgEIAMoCzIhLmlvcC5jb25maWcudjEuUHJvdmlkZXJDcmVkZW50aWFsIuMBCgxOb2RlSWRlbnRpdHkSFgoCaWQYASABKAlCCrpIB3IFEAEYgAESHAoIZWRnZV91cmwYAiABKAlCCrpIB3IFEAEYgBASDwoHY2FfZmlsZRgDIAEoCRIrCgZjYV9waW4YBCABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBISCgp0b2tlbl9maWxlGAUgASgJEhEKCXRva2VuX2VudhgGIAEoCRImCg1zdG9wX2dyYWNlX21zGAcgASgNQgq6SAcqBRiA3dsBSACIAQFCEAoOX3N0b3BfZ3JhY2VfbXMidQoJUmVjb25uZWN0EiIKDGludGVydmFsX3NlYxgBIAEoAUIHukgEEgJAAUgAiAEBEiIKDG1heF9hdHRlbXB0cxgCIAEoA0IHukgEIgIoAEgBiAEBQg8KDV9pbnRlcnZhbF9zZWNCDwoNX21heF9hdHRlbXB0cyJSChJQcm92aWRlckNyZWRlbnRpYWwSGQoIcHJvdmlkZXIYASABKAlCB7pIBHICEAESEAoIa2V5X2ZpbGUYAiABKAkSDwoHa2V5X2VudhgDIAEoCSJ7ChJDb250cm9sUGxhbmVDb25maWcSMQoMY29udHJvbHBsYW5lGAEgASgLMhsuaW9wLmNvbmZpZy52MS5Db250cm9sUGxhbmUSMgoFZWRnZXMYAiADKAsyGC5pb3AuY29uZmlnLnYxLkZsZWV0RWRnZUIJukgGkgEDEOgHIoUDCgxDb250cm9sUGxhbmUSGAoGbGlzdGVuGAEgASgJQgi6SAVyAxiAAhIRCglzdGF0ZV9kaXIYAiABKAkSKwoQcHVsbF9pbnRlcnZhbF9tcxgDIAEoDUIMukgJKgcYgN3bAShkSACIAQESKgoPcHVsbF90aW1lb3V0X21zGAQgASgNQgy6SAkqBxiA3dsBKApIAYgBARIpCg5zdGFsZV9hZnRlcl9tcxgFIAEoDUIMukgJKgcYgLiZKShkSAKIAQESKQoLcmVhZF90b2tlbnMYBiADKAsyFC5pb3AuY29uZmlnLnYxLlRva2VuEiYKBGF1dGgYByABKAsyGC5pb3AuY29uZmlnLnYxLkZsZWV0QXV0aBIfCgN0bHMYCCABKAsyEi5pb3AuY29uZmlnLnYxLlRscxIUCgxpbnNlY3VyZV9oMmMYCSABKAhCEwoRX3B1bGxfaW50ZXJ2YWxfbXNCEgoQX3B1bGxfdGltZW91dF9tc0IRCg9fc3RhbGVfYWZ0ZXJfbXMiMAoJRmxlZXRBdXRoEiMKBG1vZGUYASABKAlCFbpIEnIQUgBSBnRva2Vuc1IEbm9uZSKEAQoJRmxlZXRFZGdlEhYKAmlkGAEgASgJQgq6SAdyBRABGIABEhcKA3VybBgCIAEoCUIKukgHcgUQARiAEBISCgp0b2tlbl9maWxlGAMgASgJEhEKCXRva2VuX2VudhgEIAEoCRIPCgdjYV9maWxlGAUgASgJEg4KBmNhX3BpbhgGIAEoCUI2WjRnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvY29uZmlnL3YxO2NvbmZpZ3YxYgZwcm90bzM", [file_buf_validate_validate]);
 
 /**
  * EdgeConfig is edge.yaml.
@@ -992,4 +992,186 @@ export type ProviderCredential = Message<"iop.config.v1.ProviderCredential"> & {
  */
 export const ProviderCredentialSchema: GenMessage<ProviderCredential> = /*@__PURE__*/
   messageDesc(file_iop_config_v1_config, 19);
+
+/**
+ * ControlPlaneConfig is controlplane.yaml.
+ *
+ * @generated from message iop.config.v1.ControlPlaneConfig
+ */
+export type ControlPlaneConfig = Message<"iop.config.v1.ControlPlaneConfig"> & {
+  /**
+   * The Control Plane itself.
+   *
+   * @generated from field: iop.config.v1.ControlPlane controlplane = 1;
+   */
+  controlplane?: ControlPlane | undefined;
+
+  /**
+   * The Edges that it reads.
+   *
+   * @generated from field: repeated iop.config.v1.FleetEdge edges = 2;
+   */
+  edges: FleetEdge[];
+};
+
+/**
+ * Describes the message iop.config.v1.ControlPlaneConfig.
+ * Use `create(ControlPlaneConfigSchema)` to create a new message.
+ */
+export const ControlPlaneConfigSchema: GenMessage<ControlPlaneConfig> = /*@__PURE__*/
+  messageDesc(file_iop_config_v1_config, 20);
+
+/**
+ * ControlPlane is the process.
+ *
+ * @generated from message iop.config.v1.ControlPlane
+ */
+export type ControlPlane = Message<"iop.config.v1.ControlPlane"> & {
+  /**
+   * host:port of dashboard and fleet API; omitted = 127.0.0.1:8490.
+   *
+   * @generated from field: string listen = 1;
+   */
+  listen: string;
+
+  /**
+   * Folder of the kept history; omitted = it does not survive a restart.
+   *
+   * @generated from field: string state_dir = 2;
+   */
+  stateDir: string;
+
+  /**
+   * How often each Edge is read, in milliseconds; omitted = 2000.
+   *
+   * @generated from field: optional uint32 pull_interval_ms = 3;
+   */
+  pullIntervalMs?: number | undefined;
+
+  /**
+   * Longest a read may take, in milliseconds; omitted = 1500.
+   *
+   * @generated from field: optional uint32 pull_timeout_ms = 4;
+   */
+  pullTimeoutMs?: number | undefined;
+
+  /**
+   * Age from which a snapshot is stale, in milliseconds; omitted = 10000.
+   *
+   * @generated from field: optional uint32 stale_after_ms = 5;
+   */
+  staleAfterMs?: number | undefined;
+
+  /**
+   * Who may read the fleet. With none, everybody who reaches a loopback listener may; off loopback that is refused unless auth: {mode: none} is written.
+   *
+   * @generated from field: repeated iop.config.v1.Token read_tokens = 6;
+   */
+  readTokens: Token[];
+
+  /**
+   * Whether read tokens are asked for: tokens or none; omitted = tokens if there are any.
+   *
+   * @generated from field: iop.config.v1.FleetAuth auth = 7;
+   */
+  auth?: FleetAuth | undefined;
+
+  /**
+   * Certificate; required off loopback unless insecure_h2c is written.
+   *
+   * @generated from field: iop.config.v1.Tls tls = 8;
+   */
+  tls?: Tls | undefined;
+
+  /**
+   * Allow a listener off loopback without TLS.
+   *
+   * @generated from field: bool insecure_h2c = 9;
+   */
+  insecureH2c: boolean;
+};
+
+/**
+ * Describes the message iop.config.v1.ControlPlane.
+ * Use `create(ControlPlaneSchema)` to create a new message.
+ */
+export const ControlPlaneSchema: GenMessage<ControlPlane> = /*@__PURE__*/
+  messageDesc(file_iop_config_v1_config, 21);
+
+/**
+ * FleetAuth says whether readers of the fleet must show a token.
+ *
+ * @generated from message iop.config.v1.FleetAuth
+ */
+export type FleetAuth = Message<"iop.config.v1.FleetAuth"> & {
+  /**
+   * tokens or none.
+   *
+   * @generated from field: string mode = 1;
+   */
+  mode: string;
+};
+
+/**
+ * Describes the message iop.config.v1.FleetAuth.
+ * Use `create(FleetAuthSchema)` to create a new message.
+ */
+export const FleetAuthSchema: GenMessage<FleetAuth> = /*@__PURE__*/
+  messageDesc(file_iop_config_v1_config, 22);
+
+/**
+ * FleetEdge is one Edge to read.
+ *
+ * @generated from message iop.config.v1.FleetEdge
+ */
+export type FleetEdge = Message<"iop.config.v1.FleetEdge"> & {
+  /**
+   * Name in the fleet; unique. The Edge's own id should be the same.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * https://host:port of the Edge's control listener.
+   *
+   * @generated from field: string url = 2;
+   */
+  url: string;
+
+  /**
+   * File that holds a read token of the Edge.
+   *
+   * @generated from field: string token_file = 3;
+   */
+  tokenFile: string;
+
+  /**
+   * Environment variable that holds it instead.
+   *
+   * @generated from field: string token_env = 4;
+   */
+  tokenEnv: string;
+
+  /**
+   * Certificate authorities to trust instead of the system's, in a PEM file.
+   *
+   * @generated from field: string ca_file = 5;
+   */
+  caFile: string;
+
+  /**
+   * SHA-256 of the Edge's certificate ("sha256:…"), instead of authorities.
+   *
+   * @generated from field: string ca_pin = 6;
+   */
+  caPin: string;
+};
+
+/**
+ * Describes the message iop.config.v1.FleetEdge.
+ * Use `create(FleetEdgeSchema)` to create a new message.
+ */
+export const FleetEdgeSchema: GenMessage<FleetEdge> = /*@__PURE__*/
+  messageDesc(file_iop_config_v1_config, 23);
 

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file iop/control/v1/control.proto.
  */
 export const file_iop_control_v1_control: GenFile = /*@__PURE__*/
-  fileDesc("Chxpb3AvY29udHJvbC92MS9jb250cm9sLnByb3RvEg5pb3AuY29udHJvbC52MSIcChpHZXRFZGdlTm9kZVNuYXBzaG90UmVxdWVzdCJZChtHZXRFZGdlTm9kZVNuYXBzaG90UmVzcG9uc2USOgoIc25hcHNob3QYASABKAsyIC5pb3AuY29udHJvbC52MS5FZGdlTm9kZVNuYXBzaG90Qga6SAPIAQEi6wQKEEVkZ2VOb2RlU25hcHNob3QSDwoHZWRnZV9pZBgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmV2aXNpb24YAyABKAQSGAoQc29mdHdhcmVfdmVyc2lvbhgEIAEoCRIrCgVub2RlcxgFIAMoCzIcLmlvcC5jb250cm9sLnYxLk5vZGVTbmFwc2hvdBItCgZzY29wZXMYBiADKAsyHS5pb3AuY29udHJvbC52MS5TY29wZVNuYXBzaG90EhMKC3F1ZXVlX3RvdGFsGAcgASgNEhcKD2luX2ZsaWdodF90b3RhbBgIIAEoDRIWCg5vbGRlc3Rfd2FpdF9tcxgJIAEoBBIXCg9jb25maWdfcmV2aXNpb24YCiABKAQSGgoSbGFzdF9yZWZyZXNoX2Vycm9yGAsgASgJEioKCGNvdW50ZXJzGAwgASgLMhguaW9wLmNvbnRyb2wudjEuQ291bnRlcnMSKgoJcmVmcmVzaGVzGA0gAygLMhcuaW9wLmNvbnRyb2wudjEuUmVmcmVzaBIVCg1uZWVkc19yZXN0YXJ0GA4gAygJEh0KFW92ZXJyaWRlc19ub3RfZHVyYWJsZRgPIAEoCRIuCgtxdWV1ZV9oZWFkcxgQIAMoCzIZLmlvcC5jb250cm9sLnYxLlF1ZXVlSGVhZBIlCh1sb25nX2NvbnRleHRfdGhyZXNob2xkX3Rva2VucxgRIAEoDRI2Cg9lc3RpbWF0ZV9zY2FsZXMYEiADKAsyHS5pb3AuY29udHJvbC52MS5Fc3RpbWF0ZVNjYWxlIpkBCglRdWV1ZUhlYWQSEwoLZW5xdWV1ZV9zZXEYASABKAQSDQoFbW9kZWwYAiABKAkSFQoNY29udGV4dF9jbGFzcxgDIAEoCRIeChZlc3RpbWF0ZWRfaW5wdXRfdG9rZW5zGAQgASgEEg4KBnJlYXNvbhgFIAEoCRIRCgl3YWl0ZWRfbXMYBiABKAQSDgoGYmVoaW5kGAcgASgNIk4KDUVzdGltYXRlU2NhbGUSDgoGdGFyZ2V0GAEgASgJEgwKBGtpbmQYAiABKAkSDwoHYW5zd2VycxgDIAEoDRIOCgZmYWN0b3IYBCABKAEinAEKB1JlZnJlc2gSJgoCYXQYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBnNvdXJjZRgCIAEoCRIKCgJieRgDIAEoCRIXCg9jb25maWdfcmV2aXNpb24YBCABKAQSDwoHY2hhbmdlcxgFIAMoCRIUCgxjaGFuZ2VfY291bnQYBiABKA0SDQoFZXJyb3IYByABKAkiTwoIT3ZlcnJpZGUSDAoEbW9kZRgBIAEoCRIpCgVzaW5jZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCgoCYnkYAyABKAkiXQoIQ291bnRlcnMSDwoHZ3JhbnRlZBgBIAEoBBIQCghyZWxlYXNlZBgCIAEoBBIXCg9kb3VibGVfcmVsZWFzZXMYAyABKAQSFQoNc3RhbGVfcmVmdXNlZBgEIAEoBCJaCg1TY29wZVNuYXBzaG90EgsKA2tleRgBIAEoCRIPCgdwZW5kaW5nGAIgASgNEhEKCW1heF9xdWV1ZRgDIAEoDRIYChBxdWV1ZV90aW1lb3V0X21zGAQgASgEIrACCgxOb2RlU25hcHNob3QSCgoCaWQYASABKAkSEQoJY29ubmVjdGVkGAIgASgIEjMKD2Nvbm5lY3RlZF9zaW5jZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJbGFzdF9zZWVuGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIYChBzb2Z0d2FyZV92ZXJzaW9uGAUgASgJEhAKCHBsYXRmb3JtGAYgASgJEhAKCGRyYWluaW5nGAcgASgIEjMKCXByb3ZpZGVycxgIIAMoCzIgLmlvcC5jb250cm9sLnYxLlByb3ZpZGVyU25hcHNob3QSKgoIb3ZlcnJpZGUYCSABKAsyGC5pb3AuY29udHJvbC52MS5PdmVycmlkZSLjAgoQUHJvdmlkZXJTbmFwc2hvdBIKCgJpZBgBIAEoCRIMCgR0eXBlGAIgASgJEg4KBnN0YXR1cxgDIAEoCRIOCgZoZWFsdGgYBCABKAkSGwoTY29uZmlndXJlZF9jYXBhY2l0eRgFIAEoDRIaChJlZmZlY3RpdmVfY2FwYWNpdHkYBiABKA0SEQoJaW5fZmxpZ2h0GAcgASgNEh0KFWxvbmdfY29udGV4dF9jYXBhY2l0eRgIIAEoDRIWCg5sb25nX2luX2ZsaWdodBgJIAEoDRIOCgZxdWV1ZWQYCiABKA0SEwoLbG9uZ19xdWV1ZWQYCyABKA0SFwoPZXhjbHVkZWRfcmVhc29uGAwgASgJEigKIGNvbmZpZ3VyZWRfbG9uZ19jb250ZXh0X2NhcGFjaXR5GA0gASgNEioKCG92ZXJyaWRlGA4gASgLMhguaW9wLmNvbnRyb2wudjEuT3ZlcnJpZGUyhQEKDkNvbnRyb2xTZXJ2aWNlEnMKE0dldEVkZ2VOb2RlU25hcHNob3QSKi5pb3AuY29udHJvbC52MS5HZXRFZGdlTm9kZVNuYXBzaG90UmVxdWVzdBorLmlvcC5jb250cm9sLnYxLkdldEVkZ2VOb2RlU25hcHNob3RSZXNwb25zZSIDkAIBQjhaNmdpdGh1Yi5jb20vaW9wLWRldi9pb3AvZ2VuL2dvL2lvcC9jb250cm9sL3YxO2NvbnRyb2x2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("Chxpb3AvY29udHJvbC92MS9jb250cm9sLnByb3RvEg5pb3AuY29udHJvbC52MSIcChpHZXRFZGdlTm9kZVNuYXBzaG90UmVxdWVzdCJZChtHZXRFZGdlTm9kZVNuYXBzaG90UmVzcG9uc2USOgoIc25hcHNob3QYASABKAsyIC5pb3AuY29udHJvbC52MS5FZGdlTm9kZVNuYXBzaG90Qga6SAPIAQEiTgocV2F0Y2hFZGdlTm9kZVNuYXBzaG90UmVxdWVzdBIcCgtpbnN0YW5jZV9pZBgBIAEoCUIHukgEcgIYQBIQCghyZXZpc2lvbhgCIAEoBCKPAQodV2F0Y2hFZGdlTm9kZVNuYXBzaG90UmVzcG9uc2USMAoEZnVsbBgBIAEoCzIgLmlvcC5jb250cm9sLnYxLkVkZ2VOb2RlU25hcHNob3RIABIyCgdjaGFuZ2VzGAIgASgLMh8uaW9wLmNvbnRyb2wudjEuU25hcHNob3RDaGFuZ2VzSABCCAoGdXBkYXRlIoMCCg9TbmFwc2hvdENoYW5nZXMSFQoNZnJvbV9yZXZpc2lvbhgBIAEoBBIuCgRyZXN0GAIgASgLMiAuaW9wLmNvbnRyb2wudjEuRWRnZU5vZGVTbmFwc2hvdBIrCgVub2RlcxgDIAMoCzIcLmlvcC5jb250cm9sLnYxLk5vZGVTbmFwc2hvdBISCgpub2RlX29yZGVyGAQgAygJEjEKCHJlcXVlc3RzGAUgAygLMh8uaW9wLmNvbnRyb2wudjEuUmVxdWVzdFNuYXBzaG90EgwKBGdvbmUYBiADKAQSJwoHZW5kaW5ncxgHIAMoCzIWLmlvcC5jb250cm9sLnYxLkVuZGluZyJiChVFeHBsYWluUmVxdWVzdFJlcXVlc3QSIAoKcmVxdWVzdF9pZBgBIAEoCUIKukgHcgUQARiAAUgAEhUKC2VucXVldWVfc2VxGAIgASgESABCEAoHcmVxdWVzdBIFukgCCAEivAIKFkV4cGxhaW5SZXF1ZXN0UmVzcG9uc2USMAoHcmVxdWVzdBgBIAEoCzIfLmlvcC5jb250cm9sLnYxLlJlcXVlc3RTbmFwc2hvdBImCgZlbmRpbmcYAiABKAsyFi5pb3AuY29udHJvbC52MS5FbmRpbmcSDQoFc2NvcGUYAyABKAkSJQodbG9uZ19jb250ZXh0X3RocmVzaG9sZF90b2tlbnMYBCABKA0SEAoIYXR0ZW1wdHMYBSABKA0SLwoHbW9tZW50cxgGIAMoCzIeLmlvcC5jb250cm9sLnYxLkRlY2lzaW9uTW9tZW50EhkKEW1vbWVudHNfZm9yZ290dGVuGAcgASgNEjQKCmNhbmRpZGF0ZXMYCCADKAsyIC5pb3AuY29udHJvbC52MS5DYW5kaWRhdGVWZXJkaWN0IucBCg5EZWNpc2lvbk1vbWVudBIMCgRraW5kGAEgASgJEiYKAmF0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZyZWFzb24YAyABKAkSEAoIc2VudGVuY2UYBCABKAkSDgoGcmVzdWx0GAUgASgJEgwKBG5vZGUYBiABKAkSEAoIcHJvdmlkZXIYByABKAkSNAoKY2FuZGlkYXRlcxgIIAMoCzIgLmlvcC5jb250cm9sLnYxLkNhbmRpZGF0ZVZlcmRpY3QSFwoPbW9yZV9jYW5kaWRhdGVzGAkgASgNIrABChBDYW5kaWRhdGVWZXJkaWN0EgwKBG5vZGUYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSDgoGcmVhc29uGAMgASgJEhAKCHNlbnRlbmNlGAQgASgJEhAKCGNhcGFjaXR5GAUgASgNEhEKCWluX2ZsaWdodBgGIAEoDRIdChVsb25nX2NvbnRleHRfY2FwYWNpdHkYByABKA0SFgoObG9uZ19pbl9mbGlnaHQYCCABKA0iEwoRR2V0SGlzdG9yeVJlcXVlc3QiVwoSR2V0SGlzdG9yeVJlc3BvbnNlEiwKBnBvaW50cxgBIAMoCzIcLmlvcC5jb250cm9sLnYxLkhpc3RvcnlQb2ludBITCgtpbnRlcnZhbF9tcxgCIAEoDSLZAgoMSGlzdG9yeVBvaW50EiYKAmF0GAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVzbG90cxgCIAEoDRIRCglpbl9mbGlnaHQYAyABKA0SFgoObG9uZ19pbl9mbGlnaHQYBCABKA0SDgoGcXVldWVkGAUgASgNEhYKDm9sZGVzdF93YWl0X21zGAYgASgEEg8KB2dyYW50ZWQYByABKA0SEwoLd2FpdF9wNTBfbXMYCCABKAQSEwoLd2FpdF9wOTVfbXMYCSABKAQSPAoIb3V0Y29tZXMYCiADKAsyKi5pb3AuY29udHJvbC52MS5IaXN0b3J5UG9pbnQuT3V0Y29tZXNFbnRyeRIVCg1vdXRwdXRfdG9rZW5zGAsgASgEGi8KDU91dGNvbWVzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgNOgI4ASKuBAoPUmVxdWVzdFNuYXBzaG90EhMKC2VucXVldWVfc2VxGAEgASgEEhIKCnJlcXVlc3RfaWQYAiABKAkSDgoGY2xpZW50GAMgASgJEg0KBW1vZGVsGAQgASgJEhAKCGVuZHBvaW50GAUgASgJEhUKDWNvbnRleHRfY2xhc3MYBiABKAkSHgoWZXN0aW1hdGVkX2lucHV0X3Rva2VucxgHIAEoBBINCgVzdGF0ZRgIIAEoCRIvCgtlbnF1ZXVlZF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZ3JhbnRlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMQoNZmlyc3RfYnl0ZV9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEbm9kZRgMIAEoCRIQCghwcm92aWRlchgNIAEoCRIOCgZ0YXJnZXQYDiABKAkSFAoMYW5zd2VyX3BhcnRzGA8gASgEEhQKDGFuc3dlcl9ieXRlcxgQIAEoBBIOCgZyZWFzb24YESABKAkSEAoIc2VudGVuY2UYEiABKAkSEQoJdW5ibG9ja2VyGBMgASgJEhIKCmJlaGluZF9zZXEYFCABKAQSMAoMd2FpdF9lbmRzX2F0GBUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghhdHRlbXB0cxgWIAEoDSKMAwoGRW5kaW5nEhMKC2VucXVldWVfc2VxGAEgASgEEhIKCnJlcXVlc3RfaWQYAiABKAkSDgoGY2xpZW50GAMgASgJEg0KBW1vZGVsGAQgASgJEg8KB291dGNvbWUYBSABKAkSDgoGcmVhc29uGAYgASgJEg4KBmRldGFpbBgHIAEoCRImCgJhdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcXVldWVfbXMYCSABKAQSDgoGcnVuX21zGAogASgEEhUKDWZpcnN0X2J5dGVfbXMYCyABKAQSDAoEbm9kZRgMIAEoCRIQCghwcm92aWRlchgNIAEoCRIXCg9wcm92aWRlcl9zdGF0dXMYDiABKA0SGQoMaW5wdXRfdG9rZW5zGA8gASgESACIAQESGgoNb3V0cHV0X3Rva2VucxgQIAEoBEgBiAEBEhUKDWNvbnRleHRfY2xhc3MYESABKAlCDwoNX2lucHV0X3Rva2Vuc0IQCg5fb3V0cHV0X3Rva2VucyJBCg5XYWl0U3RhdGlzdGljcxIPCgdncmFudGVkGAEgASgNEg4KBnA1MF9tcxgCIAEoBBIOCgZwOTVfbXMYAyABKAQifQoNTW9kZWxTbmFwc2hvdBIKCgJpZBgBIAEoCRIdChVjb250ZXh0X3dpbmRvd190b2tlbnMYAiABKA0SDQoFcm91dGUYAyABKAgSMgoKY2FuZGlkYXRlcxgEIAMoCzIeLmlvcC5jb250cm9sLnYxLk1vZGVsQ2FuZGlkYXRlIkAKDk1vZGVsQ2FuZGlkYXRlEgwKBG5vZGUYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSDgoGdGFyZ2V0GAMgASgJIqcHChBFZGdlTm9kZVNuYXBzaG90Eg8KB2VkZ2VfaWQYASABKAkSJgoCYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJldmlzaW9uGAMgASgEEhgKEHNvZnR3YXJlX3ZlcnNpb24YBCABKAkSKwoFbm9kZXMYBSADKAsyHC5pb3AuY29udHJvbC52MS5Ob2RlU25hcHNob3QSLQoGc2NvcGVzGAYgAygLMh0uaW9wLmNvbnRyb2wudjEuU2NvcGVTbmFwc2hvdBITCgtxdWV1ZV90b3RhbBgHIAEoDRIXCg9pbl9mbGlnaHRfdG90YWwYCCABKA0SFgoOb2xkZXN0X3dhaXRfbXMYCSABKAQSFwoPY29uZmlnX3JldmlzaW9uGAogASgEEhoKEmxhc3RfcmVmcmVzaF9lcnJvchgLIAEoCRIqCghjb3VudGVycxgMIAEoCzIYLmlvcC5jb250cm9sLnYxLkNvdW50ZXJzEioKCXJlZnJlc2hlcxgNIAMoCzIXLmlvcC5jb250cm9sLnYxLlJlZnJlc2gSFQoNbmVlZHNfcmVzdGFydBgOIAMoCRIdChVvdmVycmlkZXNfbm90X2R1cmFibGUYDyABKAkSLgoLcXVldWVfaGVhZHMYECADKAsyGS5pb3AuY29udHJvbC52MS5RdWV1ZUhlYWQSJQodbG9uZ19jb250ZXh0X3RocmVzaG9sZF90b2tlbnMYESABKA0SNgoPZXN0aW1hdGVfc2NhbGVzGBIgAygLMh0uaW9wLmNvbnRyb2wudjEuRXN0aW1hdGVTY2FsZRITCgtpbnN0YW5jZV9pZBgTIAEoCRIxCghyZXF1ZXN0cxgUIAMoCzIfLmlvcC5jb250cm9sLnYxLlJlcXVlc3RTbmFwc2hvdBInCgdlbmRpbmdzGBUgAygLMhYuaW9wLmNvbnRyb2wudjEuRW5kaW5nEi0KBXdhaXRzGBYgASgLMh4uaW9wLmNvbnRyb2wudjEuV2FpdFN0YXRpc3RpY3MSLQoGbW9kZWxzGBcgAygLMh0uaW9wLmNvbnRyb2wudjEuTW9kZWxTbmFwc2hvdBIdChVoZWFydGJlYXRfaW50ZXJ2YWxfbXMYGCABKA0SHAoUaGVhcnRiZWF0X3RpbWVvdXRfbXMYGSABKA0SLgoKc3RhcnRlZF9hdBgaIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAimQEKCVF1ZXVlSGVhZBITCgtlbnF1ZXVlX3NlcRgBIAEoBBINCgVtb2RlbBgCIAEoCRIVCg1jb250ZXh0X2NsYXNzGAMgASgJEh4KFmVzdGltYXRlZF9pbnB1dF90b2tlbnMYBCABKAQSDgoGcmVhc29uGAUgASgJEhEKCXdhaXRlZF9tcxgGIAEoBBIOCgZiZWhpbmQYByABKA0iTgoNRXN0aW1hdGVTY2FsZRIOCgZ0YXJnZXQYASABKAkSDAoEa2luZBgCIAEoCRIPCgdhbnN3ZXJzGAMgASgNEg4KBmZhY3RvchgEIAEoASKcAQoHUmVmcmVzaBImCgJhdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGc291cmNlGAIgASgJEgoKAmJ5GAMgASgJEhcKD2NvbmZpZ19yZXZpc2lvbhgEIAEoBBIPCgdjaGFuZ2VzGAUgAygJEhQKDGNoYW5nZV9jb3VudBgGIAEoDRINCgVlcnJvchgHIAEoCSJPCghPdmVycmlkZRIMCgRtb2RlGAEgASgJEikKBXNpbmNlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIKCgJieRgDIAEoCSJdCghDb3VudGVycxIPCgdncmFudGVkGAEgASgEEhAKCHJlbGVhc2VkGAIgASgEEhcKD2RvdWJsZV9yZWxlYXNlcxgDIAEoBBIVCg1zdGFsZV9yZWZ1c2VkGAQgASgEIloKDVNjb3BlU25hcHNob3QSCwoDa2V5GAEgASgJEg8KB3BlbmRpbmcYAiABKA0SEQoJbWF4X3F1ZXVlGAMgASgNEhgKEHF1ZXVlX3RpbWVvdXRfbXMYBCABKAQi8gIKDE5vZGVTbmFwc2hvdBIKCgJpZBgBIAEoCRIRCgljb25uZWN0ZWQYAiABKAgSMwoPY29ubmVjdGVkX3NpbmNlGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBItCglsYXN0X3NlZW4YBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhgKEHNvZnR3YXJlX3ZlcnNpb24YBSABKAkSEAoIcGxhdGZvcm0YBiABKAkSEAoIZHJhaW5pbmcYByABKAgSMwoJcHJvdmlkZXJzGAggAygLMiAuaW9wLmNvbnRyb2wudjEuUHJvdmlkZXJTbmFwc2hvdBIqCghvdmVycmlkZRgJIAEoCzIYLmlvcC5jb250cm9sLnYxLk92ZXJyaWRlEg0KBXN0YXRlGAogASgJEjEKDW9mZmxpbmVfc2luY2UYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqYDChBQcm92aWRlclNuYXBzaG90EgoKAmlkGAEgASgJEgwKBHR5cGUYAiABKAkSDgoGc3RhdHVzGAMgASgJEg4KBmhlYWx0aBgEIAEoCRIbChNjb25maWd1cmVkX2NhcGFjaXR5GAUgASgNEhoKEmVmZmVjdGl2ZV9jYXBhY2l0eRgGIAEoDRIRCglpbl9mbGlnaHQYByABKA0SHQoVbG9uZ19jb250ZXh0X2NhcGFjaXR5GAggASgNEhYKDmxvbmdfaW5fZmxpZ2h0GAkgASgNEg4KBnF1ZXVlZBgKIAEoDRITCgtsb25nX3F1ZXVlZBgLIAEoDRIXCg9leGNsdWRlZF9yZWFzb24YDCABKAkSKAogY29uZmlndXJlZF9sb25nX2NvbnRleHRfY2FwYWNpdHkYDSABKA0SKgoIb3ZlcnJpZGUYDiABKAsyGC5pb3AuY29udHJvbC52MS5PdmVycmlkZRIUCgxpZGxlX2JlY2F1c2UYDyABKAkSGQoRZXhjbHVkZWRfc2VudGVuY2UYECABKAkSEAoIcHJpb3JpdHkYESABKAUyvQMKDkNvbnRyb2xTZXJ2aWNlEnMKE0dldEVkZ2VOb2RlU25hcHNob3QSKi5pb3AuY29udHJvbC52MS5HZXRFZGdlTm9kZVNuYXBzaG90UmVxdWVzdBorLmlvcC5jb250cm9sLnYxLkdldEVkZ2VOb2RlU25hcHNob3RSZXNwb25zZSIDkAIBEnYKFVdhdGNoRWRnZU5vZGVTbmFwc2hvdBIsLmlvcC5jb250cm9sLnYxLldhdGNoRWRnZU5vZGVTbmFwc2hvdFJlcXVlc3QaLS5pb3AuY29udHJvbC52MS5XYXRjaEVkZ2VOb2RlU25hcHNob3RSZXNwb25zZTABEmQKDkV4cGxhaW5SZXF1ZXN0EiUuaW9wLmNvbnRyb2wudjEuRXhwbGFpblJlcXVlc3RSZXF1ZXN0GiYuaW9wLmNvbnRyb2wudjEuRXhwbGFpblJlcXVlc3RSZXNwb25zZSIDkAIBElgKCkdldEhpc3RvcnkSIS5pb3AuY29udHJvbC52MS5HZXRIaXN0b3J5UmVxdWVzdBoiLmlvcC5jb250cm9sLnYxLkdldEhpc3RvcnlSZXNwb25zZSIDkAIBQjhaNmdpdGh1Yi5jb20vaW9wLWRldi9pb3AvZ2VuL2dvL2lvcC9jb250cm9sL3YxO2NvbnRyb2x2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * GetEdgeNodeSnapshotRequest asks for the present state.
@@ -53,6 +53,938 @@ export type GetEdgeNodeSnapshotResponse = Message<"iop.control.v1.GetEdgeNodeSna
  */
 export const GetEdgeNodeSnapshotResponseSchema: GenMessage<GetEdgeNodeSnapshotResponse> = /*@__PURE__*/
   messageDesc(file_iop_control_v1_control, 1);
+
+/**
+ * WatchEdgeNodeSnapshotRequest says from where on.
+ *
+ * @generated from message iop.control.v1.WatchEdgeNodeSnapshotRequest
+ */
+export type WatchEdgeNodeSnapshotRequest = Message<"iop.control.v1.WatchEdgeNodeSnapshotRequest"> & {
+  /**
+   * The state that the caller has: what is sent first are the changes since
+   * then, where the Edge still knows it, else everything. Empty = everything.
+   *
+   * @generated from field: string instance_id = 1;
+   */
+  instanceId: string;
+
+  /**
+   * Its revision.
+   *
+   * @generated from field: uint64 revision = 2;
+   */
+  revision: bigint;
+};
+
+/**
+ * Describes the message iop.control.v1.WatchEdgeNodeSnapshotRequest.
+ * Use `create(WatchEdgeNodeSnapshotRequestSchema)` to create a new message.
+ */
+export const WatchEdgeNodeSnapshotRequestSchema: GenMessage<WatchEdgeNodeSnapshotRequest> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 2);
+
+/**
+ * WatchEdgeNodeSnapshotResponse is one update.
+ *
+ * @generated from message iop.control.v1.WatchEdgeNodeSnapshotResponse
+ */
+export type WatchEdgeNodeSnapshotResponse = Message<"iop.control.v1.WatchEdgeNodeSnapshotResponse"> & {
+  /**
+   * What it says.
+   *
+   * @generated from oneof iop.control.v1.WatchEdgeNodeSnapshotResponse.update
+   */
+  update: {
+    /**
+     * The whole state; it replaces all that came before.
+     *
+     * @generated from field: iop.control.v1.EdgeNodeSnapshot full = 1;
+     */
+    value: EdgeNodeSnapshot;
+    case: "full";
+  } | {
+    /**
+     * What is different from the update before.
+     *
+     * @generated from field: iop.control.v1.SnapshotChanges changes = 2;
+     */
+    value: SnapshotChanges;
+    case: "changes";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message iop.control.v1.WatchEdgeNodeSnapshotResponse.
+ * Use `create(WatchEdgeNodeSnapshotResponseSchema)` to create a new message.
+ */
+export const WatchEdgeNodeSnapshotResponseSchema: GenMessage<WatchEdgeNodeSnapshotResponse> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 3);
+
+/**
+ * SnapshotChanges leads from one snapshot to a later one.
+ *
+ * @generated from message iop.control.v1.SnapshotChanges
+ */
+export type SnapshotChanges = Message<"iop.control.v1.SnapshotChanges"> & {
+  /**
+   * Revision of the state that it is to be applied to.
+   *
+   * @generated from field: uint64 from_revision = 1;
+   */
+  fromRevision: bigint;
+
+  /**
+   * The later snapshot, whole but for its nodes, requests and endings: these are empty.
+   *
+   * @generated from field: iop.control.v1.EdgeNodeSnapshot rest = 2;
+   */
+  rest?: EdgeNodeSnapshot | undefined;
+
+  /**
+   * The nodes that have changed, whole.
+   *
+   * @generated from field: repeated iop.control.v1.NodeSnapshot nodes = 3;
+   */
+  nodes: NodeSnapshot[];
+
+  /**
+   * The ids of all nodes, in order, where nodes came or went; else empty.
+   *
+   * @generated from field: repeated string node_order = 4;
+   */
+  nodeOrder: string[];
+
+  /**
+   * The requests that are new or have changed, whole.
+   *
+   * @generated from field: repeated iop.control.v1.RequestSnapshot requests = 5;
+   */
+  requests: RequestSnapshot[];
+
+  /**
+   * The requests that have gone, by enqueue_seq.
+   *
+   * @generated from field: repeated uint64 gone = 6;
+   */
+  gone: bigint[];
+
+  /**
+   * Requests that have ended since, the newest first.
+   *
+   * @generated from field: repeated iop.control.v1.Ending endings = 7;
+   */
+  endings: Ending[];
+};
+
+/**
+ * Describes the message iop.control.v1.SnapshotChanges.
+ * Use `create(SnapshotChangesSchema)` to create a new message.
+ */
+export const SnapshotChangesSchema: GenMessage<SnapshotChanges> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 4);
+
+/**
+ * ExplainRequestRequest names a request.
+ *
+ * @generated from message iop.control.v1.ExplainRequestRequest
+ */
+export type ExplainRequestRequest = Message<"iop.control.v1.ExplainRequestRequest"> & {
+  /**
+   * How it is named.
+   *
+   * @generated from oneof iop.control.v1.ExplainRequestRequest.request
+   */
+  request: {
+    /**
+     * By x-request-id; the newest of that id.
+     *
+     * @generated from field: string request_id = 1;
+     */
+    value: string;
+    case: "requestId";
+  } | {
+    /**
+     * By its number.
+     *
+     * @generated from field: uint64 enqueue_seq = 2;
+     */
+    value: bigint;
+    case: "enqueueSeq";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message iop.control.v1.ExplainRequestRequest.
+ * Use `create(ExplainRequestRequestSchema)` to create a new message.
+ */
+export const ExplainRequestRequestSchema: GenMessage<ExplainRequestRequest> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 5);
+
+/**
+ * ExplainRequestResponse is the decision record.
+ *
+ * @generated from message iop.control.v1.ExplainRequestResponse
+ */
+export type ExplainRequestResponse = Message<"iop.control.v1.ExplainRequestResponse"> & {
+  /**
+   * The request as it stands, or stood at its end.
+   *
+   * @generated from field: iop.control.v1.RequestSnapshot request = 1;
+   */
+  request?: RequestSnapshot | undefined;
+
+  /**
+   * Set once it has ended.
+   *
+   * @generated from field: iop.control.v1.Ending ending = 2;
+   */
+  ending?: Ending | undefined;
+
+  /**
+   * Whose queue policy applies: "pool" or "route:<model>".
+   *
+   * @generated from field: string scope = 3;
+   */
+  scope: string;
+
+  /**
+   * Input tokens from which on it was long.
+   *
+   * @generated from field: uint32 long_context_threshold_tokens = 4;
+   */
+  longContextThresholdTokens: number;
+
+  /**
+   * How many times it was handed to a provider.
+   *
+   * @generated from field: uint32 attempts = 5;
+   */
+  attempts: number;
+
+  /**
+   * What was decided, oldest first: the first moment and the last ones.
+   *
+   * @generated from field: repeated iop.control.v1.DecisionMoment moments = 6;
+   */
+  moments: DecisionMoment[];
+
+  /**
+   * How many moments between the first and the others are forgotten.
+   *
+   * @generated from field: uint32 moments_forgotten = 7;
+   */
+  momentsForgotten: number;
+
+  /**
+   * Of a waiting request: each candidate as it stands now.
+   *
+   * @generated from field: repeated iop.control.v1.CandidateVerdict candidates = 8;
+   */
+  candidates: CandidateVerdict[];
+};
+
+/**
+ * Describes the message iop.control.v1.ExplainRequestResponse.
+ * Use `create(ExplainRequestResponseSchema)` to create a new message.
+ */
+export const ExplainRequestResponseSchema: GenMessage<ExplainRequestResponse> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 6);
+
+/**
+ * DecisionMoment is one decision about a request.
+ *
+ * @generated from message iop.control.v1.DecisionMoment
+ */
+export type DecisionMoment = Message<"iop.control.v1.DecisionMoment"> & {
+  /**
+   * "enqueue", "grant", "head_change", "requeue" or "end".
+   *
+   * @generated from field: string kind = 1;
+   */
+  kind: string;
+
+  /**
+   * When.
+   *
+   * @generated from field: google.protobuf.Timestamp at = 2;
+   */
+  at?: Timestamp | undefined;
+
+  /**
+   * Reason code; empty where nothing was in the way.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+
+  /**
+   * Its sentence.
+   *
+   * @generated from field: string sentence = 4;
+   */
+  sentence: string;
+
+  /**
+   * Of an end without a lease: "full", "unavailable", "timeout" or "cancelled".
+   *
+   * @generated from field: string result = 5;
+   */
+  result: string;
+
+  /**
+   * Of a grant: the node chosen.
+   *
+   * @generated from field: string node = 6;
+   */
+  node: string;
+
+  /**
+   * Of a grant: the provider chosen.
+   *
+   * @generated from field: string provider = 7;
+   */
+  provider: string;
+
+  /**
+   * Every candidate as it stood.
+   *
+   * @generated from field: repeated iop.control.v1.CandidateVerdict candidates = 8;
+   */
+  candidates: CandidateVerdict[];
+
+  /**
+   * Candidates beyond those.
+   *
+   * @generated from field: uint32 more_candidates = 9;
+   */
+  moreCandidates: number;
+};
+
+/**
+ * Describes the message iop.control.v1.DecisionMoment.
+ * Use `create(DecisionMomentSchema)` to create a new message.
+ */
+export const DecisionMomentSchema: GenMessage<DecisionMoment> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 7);
+
+/**
+ * CandidateVerdict is one candidate and why it was passed over.
+ *
+ * @generated from message iop.control.v1.CandidateVerdict
+ */
+export type CandidateVerdict = Message<"iop.control.v1.CandidateVerdict"> & {
+  /**
+   * Node of the candidate.
+   *
+   * @generated from field: string node = 1;
+   */
+  node: string;
+
+  /**
+   * Provider of the candidate.
+   *
+   * @generated from field: string provider = 2;
+   */
+  provider: string;
+
+  /**
+   * Reason code; empty = it was free.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+
+  /**
+   * Its sentence.
+   *
+   * @generated from field: string sentence = 4;
+   */
+  sentence: string;
+
+  /**
+   * Capacity at that moment.
+   *
+   * @generated from field: uint32 capacity = 5;
+   */
+  capacity: number;
+
+  /**
+   * Leases held at that moment.
+   *
+   * @generated from field: uint32 in_flight = 6;
+   */
+  inFlight: number;
+
+  /**
+   * Long-context limit at that moment; 0 = no separate one.
+   *
+   * @generated from field: uint32 long_context_capacity = 7;
+   */
+  longContextCapacity: number;
+
+  /**
+   * Long leases held at that moment.
+   *
+   * @generated from field: uint32 long_in_flight = 8;
+   */
+  longInFlight: number;
+};
+
+/**
+ * Describes the message iop.control.v1.CandidateVerdict.
+ * Use `create(CandidateVerdictSchema)` to create a new message.
+ */
+export const CandidateVerdictSchema: GenMessage<CandidateVerdict> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 8);
+
+/**
+ * GetHistoryRequest asks for the last hour.
+ *
+ * @generated from message iop.control.v1.GetHistoryRequest
+ */
+export type GetHistoryRequest = Message<"iop.control.v1.GetHistoryRequest"> & {
+};
+
+/**
+ * Describes the message iop.control.v1.GetHistoryRequest.
+ * Use `create(GetHistoryRequestSchema)` to create a new message.
+ */
+export const GetHistoryRequestSchema: GenMessage<GetHistoryRequest> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 9);
+
+/**
+ * GetHistoryResponse carries it.
+ *
+ * @generated from message iop.control.v1.GetHistoryResponse
+ */
+export type GetHistoryResponse = Message<"iop.control.v1.GetHistoryResponse"> & {
+  /**
+   * The points, the oldest first, each of interval_ms.
+   *
+   * @generated from field: repeated iop.control.v1.HistoryPoint points = 1;
+   */
+  points: HistoryPoint[];
+
+  /**
+   * What one point is about, in milliseconds.
+   *
+   * @generated from field: uint32 interval_ms = 2;
+   */
+  intervalMs: number;
+};
+
+/**
+ * Describes the message iop.control.v1.GetHistoryResponse.
+ * Use `create(GetHistoryResponseSchema)` to create a new message.
+ */
+export const GetHistoryResponseSchema: GenMessage<GetHistoryResponse> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 10);
+
+/**
+ * HistoryPoint is what an Edge was like at the end of an interval, and what
+ * happened in it.
+ *
+ * @generated from message iop.control.v1.HistoryPoint
+ */
+export type HistoryPoint = Message<"iop.control.v1.HistoryPoint"> & {
+  /**
+   * End of the interval.
+   *
+   * @generated from field: google.protobuf.Timestamp at = 1;
+   */
+  at?: Timestamp | undefined;
+
+  /**
+   * Slots of connected, enabled providers.
+   *
+   * @generated from field: uint32 slots = 2;
+   */
+  slots: number;
+
+  /**
+   * Leases held.
+   *
+   * @generated from field: uint32 in_flight = 3;
+   */
+  inFlight: number;
+
+  /**
+   * Long leases held.
+   *
+   * @generated from field: uint32 long_in_flight = 4;
+   */
+  longInFlight: number;
+
+  /**
+   * Requests waiting.
+   *
+   * @generated from field: uint32 queued = 5;
+   */
+  queued: number;
+
+  /**
+   * Longest wait of those, in milliseconds.
+   *
+   * @generated from field: uint64 oldest_wait_ms = 6;
+   */
+  oldestWaitMs: bigint;
+
+  /**
+   * Requests granted in the interval, and the median of their waits in milliseconds.
+   *
+   * @generated from field: uint32 granted = 7;
+   */
+  granted: number;
+
+  /**
+   * Median wait of those granted, in milliseconds.
+   *
+   * @generated from field: uint64 wait_p50_ms = 8;
+   */
+  waitP50Ms: bigint;
+
+  /**
+   * 95th percentile of it.
+   *
+   * @generated from field: uint64 wait_p95_ms = 9;
+   */
+  waitP95Ms: bigint;
+
+  /**
+   * Requests that ended in the interval, by outcome.
+   *
+   * @generated from field: map<string, uint32> outcomes = 10;
+   */
+  outcomes: { [key: string]: number };
+
+  /**
+   * Output tokens of answers that ended in the interval, as far as providers told.
+   *
+   * @generated from field: uint64 output_tokens = 11;
+   */
+  outputTokens: bigint;
+};
+
+/**
+ * Describes the message iop.control.v1.HistoryPoint.
+ * Use `create(HistoryPointSchema)` to create a new message.
+ */
+export const HistoryPointSchema: GenMessage<HistoryPoint> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 11);
+
+/**
+ * RequestSnapshot is one request that waits or runs.
+ *
+ * @generated from message iop.control.v1.RequestSnapshot
+ */
+export type RequestSnapshot = Message<"iop.control.v1.RequestSnapshot"> & {
+  /**
+   * Its number: unique while the Edge runs, and the order of the queue.
+   *
+   * @generated from field: uint64 enqueue_seq = 1;
+   */
+  enqueueSeq: bigint;
+
+  /**
+   * Its x-request-id; clients may choose it, so it need not be unique.
+   *
+   * @generated from field: string request_id = 2;
+   */
+  requestId: string;
+
+  /**
+   * Name of the API key that asked; empty where none is needed.
+   *
+   * @generated from field: string client = 3;
+   */
+  client: string;
+
+  /**
+   * Model group or direct route.
+   *
+   * @generated from field: string model = 4;
+   */
+  model: string;
+
+  /**
+   * "/v1/chat/completions" and the like; empty for a typed run.
+   *
+   * @generated from field: string endpoint = 5;
+   */
+  endpoint: string;
+
+  /**
+   * "normal" or "long".
+   *
+   * @generated from field: string context_class = 6;
+   */
+  contextClass: string;
+
+  /**
+   * Estimate that the class follows from.
+   *
+   * @generated from field: uint64 estimated_input_tokens = 7;
+   */
+  estimatedInputTokens: bigint;
+
+  /**
+   * "waiting", "reserved" (has a slot, nothing sent yet), "prefill" (handed off, nothing has come back), "streaming" (bytes come back)
+   * or "ending" (its client has gone or it was cancelled; the slot is held until the provider has ended).
+   *
+   * @generated from field: string state = 8;
+   */
+  state: string;
+
+  /**
+   * First admission attempt.
+   *
+   * @generated from field: google.protobuf.Timestamp enqueued_at = 9;
+   */
+  enqueuedAt?: Timestamp | undefined;
+
+  /**
+   * Grant of the slot; absent while it waits.
+   *
+   * @generated from field: google.protobuf.Timestamp granted_at = 10;
+   */
+  grantedAt?: Timestamp | undefined;
+
+  /**
+   * First byte of the answer; absent before it.
+   *
+   * @generated from field: google.protobuf.Timestamp first_byte_at = 11;
+   */
+  firstByteAt?: Timestamp | undefined;
+
+  /**
+   * Node of the slot; empty while it waits.
+   *
+   * @generated from field: string node = 12;
+   */
+  node: string;
+
+  /**
+   * Provider of the slot.
+   *
+   * @generated from field: string provider = 13;
+   */
+  provider: string;
+
+  /**
+   * The provider's name for the model.
+   *
+   * @generated from field: string target = 14;
+   */
+  target: string;
+
+  /**
+   * Parts of the answer so far: of a stream about one for each event.
+   *
+   * @generated from field: uint64 answer_parts = 15;
+   */
+  answerParts: bigint;
+
+  /**
+   * Bytes of the answer so far.
+   *
+   * @generated from field: uint64 answer_bytes = 16;
+   */
+  answerBytes: bigint;
+
+  /**
+   * Why it waits: one reason code. Empty while it runs.
+   *
+   * @generated from field: string reason = 17;
+   */
+  reason: string;
+
+  /**
+   * The same in a sentence.
+   *
+   * @generated from field: string sentence = 18;
+   */
+  sentence: string;
+
+  /**
+   * What will let it go.
+   *
+   * @generated from field: string unblocker = 19;
+   */
+  unblocker: string;
+
+  /**
+   * Of one that is "behind": the request that goes first.
+   *
+   * @generated from field: uint64 behind_seq = 20;
+   */
+  behindSeq: bigint;
+
+  /**
+   * When its wait ends at the latest; absent while it runs.
+   *
+   * @generated from field: google.protobuf.Timestamp wait_ends_at = 21;
+   */
+  waitEndsAt?: Timestamp | undefined;
+
+  /**
+   * How many hand-offs it has had.
+   *
+   * @generated from field: uint32 attempts = 22;
+   */
+  attempts: number;
+};
+
+/**
+ * Describes the message iop.control.v1.RequestSnapshot.
+ * Use `create(RequestSnapshotSchema)` to create a new message.
+ */
+export const RequestSnapshotSchema: GenMessage<RequestSnapshot> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 12);
+
+/**
+ * Ending is how a request ended.
+ *
+ * @generated from message iop.control.v1.Ending
+ */
+export type Ending = Message<"iop.control.v1.Ending"> & {
+  /**
+   * Its number; 0 for one that was refused before admission.
+   *
+   * @generated from field: uint64 enqueue_seq = 1;
+   */
+  enqueueSeq: bigint;
+
+  /**
+   * Its x-request-id.
+   *
+   * @generated from field: string request_id = 2;
+   */
+  requestId: string;
+
+  /**
+   * Name of the API key that asked.
+   *
+   * @generated from field: string client = 3;
+   */
+  client: string;
+
+  /**
+   * Model group or direct route.
+   *
+   * @generated from field: string model = 4;
+   */
+  model: string;
+
+  /**
+   * "completed", "cancelled", or a code of the contract's error table.
+   *
+   * @generated from field: string outcome = 5;
+   */
+  outcome: string;
+
+  /**
+   * Reason code, where admission ended it.
+   *
+   * @generated from field: string reason = 6;
+   */
+  reason: string;
+
+  /**
+   * What happened, in words for the operator.
+   *
+   * @generated from field: string detail = 7;
+   */
+  detail: string;
+
+  /**
+   * When.
+   *
+   * @generated from field: google.protobuf.Timestamp at = 8;
+   */
+  at?: Timestamp | undefined;
+
+  /**
+   * Wait before the grant, in milliseconds.
+   *
+   * @generated from field: uint64 queue_ms = 9;
+   */
+  queueMs: bigint;
+
+  /**
+   * From the grant to the end, in milliseconds; 0 without a grant.
+   *
+   * @generated from field: uint64 run_ms = 10;
+   */
+  runMs: bigint;
+
+  /**
+   * From the grant to the first byte, in milliseconds; 0 without one.
+   *
+   * @generated from field: uint64 first_byte_ms = 11;
+   */
+  firstByteMs: bigint;
+
+  /**
+   * Node that served it; empty without a grant.
+   *
+   * @generated from field: string node = 12;
+   */
+  node: string;
+
+  /**
+   * Provider that served it.
+   *
+   * @generated from field: string provider = 13;
+   */
+  provider: string;
+
+  /**
+   * HTTP status of the provider's answer; 0 without one.
+   *
+   * @generated from field: uint32 provider_status = 14;
+   */
+  providerStatus: number;
+
+  /**
+   * Prompt tokens that the provider counted.
+   *
+   * @generated from field: optional uint64 input_tokens = 15;
+   */
+  inputTokens?: bigint | undefined;
+
+  /**
+   * Output tokens that the provider counted.
+   *
+   * @generated from field: optional uint64 output_tokens = 16;
+   */
+  outputTokens?: bigint | undefined;
+
+  /**
+   * "normal" or "long".
+   *
+   * @generated from field: string context_class = 17;
+   */
+  contextClass: string;
+};
+
+/**
+ * Describes the message iop.control.v1.Ending.
+ * Use `create(EndingSchema)` to create a new message.
+ */
+export const EndingSchema: GenMessage<Ending> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 13);
+
+/**
+ * WaitStatistics are of the grants of the last 15 minutes.
+ *
+ * @generated from message iop.control.v1.WaitStatistics
+ */
+export type WaitStatistics = Message<"iop.control.v1.WaitStatistics"> & {
+  /**
+   * Grants.
+   *
+   * @generated from field: uint32 granted = 1;
+   */
+  granted: number;
+
+  /**
+   * Median wait, in milliseconds.
+   *
+   * @generated from field: uint64 p50_ms = 2;
+   */
+  p50Ms: bigint;
+
+  /**
+   * 95th percentile of it.
+   *
+   * @generated from field: uint64 p95_ms = 3;
+   */
+  p95Ms: bigint;
+};
+
+/**
+ * Describes the message iop.control.v1.WaitStatistics.
+ * Use `create(WaitStatisticsSchema)` to create a new message.
+ */
+export const WaitStatisticsSchema: GenMessage<WaitStatistics> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 14);
+
+/**
+ * ModelSnapshot is one entry of the catalogue.
+ *
+ * @generated from message iop.control.v1.ModelSnapshot
+ */
+export type ModelSnapshot = Message<"iop.control.v1.ModelSnapshot"> & {
+  /**
+   * External id.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * Tokens of one request; 0 = not stated.
+   *
+   * @generated from field: uint32 context_window_tokens = 2;
+   */
+  contextWindowTokens: number;
+
+  /**
+   * A direct route, not a model group.
+   *
+   * @generated from field: bool route = 3;
+   */
+  route: boolean;
+
+  /**
+   * Where it may run.
+   *
+   * @generated from field: repeated iop.control.v1.ModelCandidate candidates = 4;
+   */
+  candidates: ModelCandidate[];
+};
+
+/**
+ * Describes the message iop.control.v1.ModelSnapshot.
+ * Use `create(ModelSnapshotSchema)` to create a new message.
+ */
+export const ModelSnapshotSchema: GenMessage<ModelSnapshot> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 15);
+
+/**
+ * ModelCandidate is one provider that serves a model.
+ *
+ * @generated from message iop.control.v1.ModelCandidate
+ */
+export type ModelCandidate = Message<"iop.control.v1.ModelCandidate"> & {
+  /**
+   * Node of the provider.
+   *
+   * @generated from field: string node = 1;
+   */
+  node: string;
+
+  /**
+   * Provider.
+   *
+   * @generated from field: string provider = 2;
+   */
+  provider: string;
+
+  /**
+   * The provider's name for the model.
+   *
+   * @generated from field: string target = 3;
+   */
+  target: string;
+};
+
+/**
+ * Describes the message iop.control.v1.ModelCandidate.
+ * Use `create(ModelCandidateSchema)` to create a new message.
+ */
+export const ModelCandidateSchema: GenMessage<ModelCandidate> = /*@__PURE__*/
+  messageDesc(file_iop_control_v1_control, 16);
 
 /**
  * EdgeNodeSnapshot is one cut of an Edge: all its numbers are of one moment.
@@ -185,6 +1117,62 @@ export type EdgeNodeSnapshot = Message<"iop.control.v1.EdgeNodeSnapshot"> & {
    * @generated from field: repeated iop.control.v1.EstimateScale estimate_scales = 18;
    */
   estimateScales: EstimateScale[];
+
+  /**
+   * Random for each start of the Edge's process: revisions of one are not comparable with another's.
+   *
+   * @generated from field: string instance_id = 19;
+   */
+  instanceId: string;
+
+  /**
+   * Requests that hold a slot, and the first 256 of those that wait, by enqueue_seq.
+   *
+   * @generated from field: repeated iop.control.v1.RequestSnapshot requests = 20;
+   */
+  requests: RequestSnapshot[];
+
+  /**
+   * The last requests that ended, the newest first; at most 32.
+   *
+   * @generated from field: repeated iop.control.v1.Ending endings = 21;
+   */
+  endings: Ending[];
+
+  /**
+   * How long requests have waited lately; absent while none was granted.
+   *
+   * @generated from field: iop.control.v1.WaitStatistics waits = 22;
+   */
+  waits?: WaitStatistics | undefined;
+
+  /**
+   * The catalogue, in the order of the configuration.
+   *
+   * @generated from field: repeated iop.control.v1.ModelSnapshot models = 23;
+   */
+  models: ModelSnapshot[];
+
+  /**
+   * How often a node is to be heard of, in milliseconds: one that is silent for 1.5 times as long is late.
+   *
+   * @generated from field: uint32 heartbeat_interval_ms = 24;
+   */
+  heartbeatIntervalMs: number;
+
+  /**
+   * Silence after which it is offline.
+   *
+   * @generated from field: uint32 heartbeat_timeout_ms = 25;
+   */
+  heartbeatTimeoutMs: number;
+
+  /**
+   * When the Edge started.
+   *
+   * @generated from field: google.protobuf.Timestamp started_at = 26;
+   */
+  startedAt?: Timestamp | undefined;
 };
 
 /**
@@ -192,7 +1180,7 @@ export type EdgeNodeSnapshot = Message<"iop.control.v1.EdgeNodeSnapshot"> & {
  * Use `create(EdgeNodeSnapshotSchema)` to create a new message.
  */
 export const EdgeNodeSnapshotSchema: GenMessage<EdgeNodeSnapshot> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 2);
+  messageDesc(file_iop_control_v1_control, 17);
 
 /**
  * QueueHead is a waiting request and what keeps it.
@@ -255,7 +1243,7 @@ export type QueueHead = Message<"iop.control.v1.QueueHead"> & {
  * Use `create(QueueHeadSchema)` to create a new message.
  */
 export const QueueHeadSchema: GenMessage<QueueHead> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 3);
+  messageDesc(file_iop_control_v1_control, 18);
 
 /**
  * EstimateScale is what the input estimate of one kind of text is multiplied by
@@ -298,7 +1286,7 @@ export type EstimateScale = Message<"iop.control.v1.EstimateScale"> & {
  * Use `create(EstimateScaleSchema)` to create a new message.
  */
 export const EstimateScaleSchema: GenMessage<EstimateScale> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 4);
+  messageDesc(file_iop_control_v1_control, 19);
 
 /**
  * Refresh is one reading of the configuration.
@@ -361,7 +1349,7 @@ export type Refresh = Message<"iop.control.v1.Refresh"> & {
  * Use `create(RefreshSchema)` to create a new message.
  */
 export const RefreshSchema: GenMessage<Refresh> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 5);
+  messageDesc(file_iop_control_v1_control, 20);
 
 /**
  * Override is an operator's word about a provider or node that stands above the
@@ -397,7 +1385,7 @@ export type Override = Message<"iop.control.v1.Override"> & {
  * Use `create(OverrideSchema)` to create a new message.
  */
 export const OverrideSchema: GenMessage<Override> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 6);
+  messageDesc(file_iop_control_v1_control, 21);
 
 /**
  * Counters only ever rise while an Edge runs.
@@ -439,7 +1427,7 @@ export type Counters = Message<"iop.control.v1.Counters"> & {
  * Use `create(CountersSchema)` to create a new message.
  */
 export const CountersSchema: GenMessage<Counters> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 7);
+  messageDesc(file_iop_control_v1_control, 22);
 
 /**
  * ScopeSnapshot is one queue policy scope.
@@ -481,7 +1469,7 @@ export type ScopeSnapshot = Message<"iop.control.v1.ScopeSnapshot"> & {
  * Use `create(ScopeSnapshotSchema)` to create a new message.
  */
 export const ScopeSnapshotSchema: GenMessage<ScopeSnapshot> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 8);
+  messageDesc(file_iop_control_v1_control, 23);
 
 /**
  * NodeSnapshot is one configured node, connected or not.
@@ -551,6 +1539,20 @@ export type NodeSnapshot = Message<"iop.control.v1.NodeSnapshot"> & {
    * @generated from field: iop.control.v1.Override override = 9;
    */
   override?: Override | undefined;
+
+  /**
+   * "connected", "late" (connected, and silent for more than 1.5 heartbeat intervals), "offline", or "never" (not seen since the Edge started).
+   *
+   * @generated from field: string state = 10;
+   */
+  state: string;
+
+  /**
+   * Since when it is offline; absent while connected, or if it never was.
+   *
+   * @generated from field: google.protobuf.Timestamp offline_since = 11;
+   */
+  offlineSince?: Timestamp | undefined;
 };
 
 /**
@@ -558,7 +1560,7 @@ export type NodeSnapshot = Message<"iop.control.v1.NodeSnapshot"> & {
  * Use `create(NodeSnapshotSchema)` to create a new message.
  */
 export const NodeSnapshotSchema: GenMessage<NodeSnapshot> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 9);
+  messageDesc(file_iop_control_v1_control, 24);
 
 /**
  * ProviderSnapshot is one provider resource. While its node is offline every
@@ -664,6 +1666,27 @@ export type ProviderSnapshot = Message<"iop.control.v1.ProviderSnapshot"> & {
    * @generated from field: iop.control.v1.Override override = 14;
    */
   override?: Override | undefined;
+
+  /**
+   * Where a slot is free while requests wait: why none of them takes it, in a sentence. Else empty.
+   *
+   * @generated from field: string idle_because = 15;
+   */
+  idleBecause: string;
+
+  /**
+   * Excluded_reason in a sentence.
+   *
+   * @generated from field: string excluded_sentence = 16;
+   */
+  excludedSentence: string;
+
+  /**
+   * Static priority.
+   *
+   * @generated from field: int32 priority = 17;
+   */
+  priority: number;
 };
 
 /**
@@ -671,7 +1694,7 @@ export type ProviderSnapshot = Message<"iop.control.v1.ProviderSnapshot"> & {
  * Use `create(ProviderSnapshotSchema)` to create a new message.
  */
 export const ProviderSnapshotSchema: GenMessage<ProviderSnapshot> = /*@__PURE__*/
-  messageDesc(file_iop_control_v1_control, 10);
+  messageDesc(file_iop_control_v1_control, 25);
 
 /**
  * ControlService is for callers that hold a read token or an admin token.
@@ -688,6 +1711,41 @@ export const ControlService: GenService<{
     methodKind: "unary";
     input: typeof GetEdgeNodeSnapshotRequestSchema;
     output: typeof GetEdgeNodeSnapshotResponseSchema;
+  },
+  /**
+   * WatchEdgeNodeSnapshot sends the present state, then what changes, until the
+   * caller ends it. A slow caller gets fewer, larger changes up to the newest
+   * state; it never holds the Edge up. An update comes at least every second, so
+   * silence means that the connection is lost.
+   *
+   * @generated from rpc iop.control.v1.ControlService.WatchEdgeNodeSnapshot
+   */
+  watchEdgeNodeSnapshot: {
+    methodKind: "server_streaming";
+    input: typeof WatchEdgeNodeSnapshotRequestSchema;
+    output: typeof WatchEdgeNodeSnapshotResponseSchema;
+  },
+  /**
+   * ExplainRequest returns the decision record of one request: live, or one of
+   * the last that have ended. One that is unknown or forgotten is not_found.
+   *
+   * @generated from rpc iop.control.v1.ControlService.ExplainRequest
+   */
+  explainRequest: {
+    methodKind: "unary";
+    input: typeof ExplainRequestRequestSchema;
+    output: typeof ExplainRequestResponseSchema;
+  },
+  /**
+   * GetHistory returns the last hour of the Edge, as it was kept since it
+   * started.
+   *
+   * @generated from rpc iop.control.v1.ControlService.GetHistory
+   */
+  getHistory: {
+    methodKind: "unary";
+    input: typeof GetHistoryRequestSchema;
+    output: typeof GetHistoryResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_iop_control_v1_control, 0);

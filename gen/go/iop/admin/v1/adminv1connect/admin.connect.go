@@ -38,6 +38,12 @@ const (
 	// AdminServiceReloadConfigProcedure is the fully-qualified name of the AdminService's ReloadConfig
 	// RPC.
 	AdminServiceReloadConfigProcedure = "/iop.admin.v1.AdminService/ReloadConfig"
+	// AdminServiceCheckConfigProcedure is the fully-qualified name of the AdminService's CheckConfig
+	// RPC.
+	AdminServiceCheckConfigProcedure = "/iop.admin.v1.AdminService/CheckConfig"
+	// AdminServiceCancelRequestProcedure is the fully-qualified name of the AdminService's
+	// CancelRequest RPC.
+	AdminServiceCancelRequestProcedure = "/iop.admin.v1.AdminService/CancelRequest"
 	// AdminServiceSetOverrideProcedure is the fully-qualified name of the AdminService's SetOverride
 	// RPC.
 	AdminServiceSetOverrideProcedure = "/iop.admin.v1.AdminService/SetOverride"
@@ -51,6 +57,12 @@ type AdminServiceClient interface {
 	// ReloadConfig re-reads the configuration file, all or nothing. A file that
 	// is refused changes nothing: code invalid_argument, with every error.
 	ReloadConfig(context.Context, *v1.ReloadConfigRequest) (*v1.ReloadConfigResponse, error)
+	// CheckConfig reads the Edge's configuration file and says what a refresh
+	// would do, without doing it.
+	CheckConfig(context.Context, *v1.CheckConfigRequest) (*v1.CheckConfigResponse, error)
+	// CancelRequest ends a request that waits or runs, as if its client had gone;
+	// the client is told. One that is not live is not_found.
+	CancelRequest(context.Context, *v1.CancelRequestRequest) (*v1.CancelRequestResponse, error)
 	// SetOverride puts the operator's word above the configuration, for one
 	// provider or a whole node, or takes it back. What is not configured is
 	// not_found.
@@ -77,6 +89,19 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("ReloadConfig")),
 			connect.WithClientOptions(opts...),
 		),
+		checkConfig: connect.NewClient[v1.CheckConfigRequest, v1.CheckConfigResponse](
+			httpClient,
+			baseURL+AdminServiceCheckConfigProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("CheckConfig")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		cancelRequest: connect.NewClient[v1.CancelRequestRequest, v1.CancelRequestResponse](
+			httpClient,
+			baseURL+AdminServiceCancelRequestProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("CancelRequest")),
+			connect.WithClientOptions(opts...),
+		),
 		setOverride: connect.NewClient[v1.SetOverrideRequest, v1.SetOverrideResponse](
 			httpClient,
 			baseURL+AdminServiceSetOverrideProcedure,
@@ -95,6 +120,8 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 // adminServiceClient implements AdminServiceClient.
 type adminServiceClient struct {
 	reloadConfig   *connect.Client[v1.ReloadConfigRequest, v1.ReloadConfigResponse]
+	checkConfig    *connect.Client[v1.CheckConfigRequest, v1.CheckConfigResponse]
+	cancelRequest  *connect.Client[v1.CancelRequestRequest, v1.CancelRequestResponse]
 	setOverride    *connect.Client[v1.SetOverrideRequest, v1.SetOverrideResponse]
 	resetEstimates *connect.Client[v1.ResetEstimatesRequest, v1.ResetEstimatesResponse]
 }
@@ -102,6 +129,24 @@ type adminServiceClient struct {
 // ReloadConfig calls iop.admin.v1.AdminService.ReloadConfig.
 func (c *adminServiceClient) ReloadConfig(ctx context.Context, req *v1.ReloadConfigRequest) (*v1.ReloadConfigResponse, error) {
 	response, err := c.reloadConfig.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CheckConfig calls iop.admin.v1.AdminService.CheckConfig.
+func (c *adminServiceClient) CheckConfig(ctx context.Context, req *v1.CheckConfigRequest) (*v1.CheckConfigResponse, error) {
+	response, err := c.checkConfig.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CancelRequest calls iop.admin.v1.AdminService.CancelRequest.
+func (c *adminServiceClient) CancelRequest(ctx context.Context, req *v1.CancelRequestRequest) (*v1.CancelRequestResponse, error) {
+	response, err := c.cancelRequest.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -131,6 +176,12 @@ type AdminServiceHandler interface {
 	// ReloadConfig re-reads the configuration file, all or nothing. A file that
 	// is refused changes nothing: code invalid_argument, with every error.
 	ReloadConfig(context.Context, *v1.ReloadConfigRequest) (*v1.ReloadConfigResponse, error)
+	// CheckConfig reads the Edge's configuration file and says what a refresh
+	// would do, without doing it.
+	CheckConfig(context.Context, *v1.CheckConfigRequest) (*v1.CheckConfigResponse, error)
+	// CancelRequest ends a request that waits or runs, as if its client had gone;
+	// the client is told. One that is not live is not_found.
+	CancelRequest(context.Context, *v1.CancelRequestRequest) (*v1.CancelRequestResponse, error)
 	// SetOverride puts the operator's word above the configuration, for one
 	// provider or a whole node, or takes it back. What is not configured is
 	// not_found.
@@ -153,6 +204,19 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("ReloadConfig")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceCheckConfigHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceCheckConfigProcedure,
+		svc.CheckConfig,
+		connect.WithSchema(adminServiceMethods.ByName("CheckConfig")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceCancelRequestHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceCancelRequestProcedure,
+		svc.CancelRequest,
+		connect.WithSchema(adminServiceMethods.ByName("CancelRequest")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceSetOverrideHandler := connect.NewUnaryHandlerSimple(
 		AdminServiceSetOverrideProcedure,
 		svc.SetOverride,
@@ -169,6 +233,10 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		switch r.URL.Path {
 		case AdminServiceReloadConfigProcedure:
 			adminServiceReloadConfigHandler.ServeHTTP(w, r)
+		case AdminServiceCheckConfigProcedure:
+			adminServiceCheckConfigHandler.ServeHTTP(w, r)
+		case AdminServiceCancelRequestProcedure:
+			adminServiceCancelRequestHandler.ServeHTTP(w, r)
 		case AdminServiceSetOverrideProcedure:
 			adminServiceSetOverrideHandler.ServeHTTP(w, r)
 		case AdminServiceResetEstimatesProcedure:
@@ -184,6 +252,14 @@ type UnimplementedAdminServiceHandler struct{}
 
 func (UnimplementedAdminServiceHandler) ReloadConfig(context.Context, *v1.ReloadConfigRequest) (*v1.ReloadConfigResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.ReloadConfig is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) CheckConfig(context.Context, *v1.CheckConfigRequest) (*v1.CheckConfigResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.CheckConfig is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) CancelRequest(context.Context, *v1.CancelRequestRequest) (*v1.CancelRequestResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.CancelRequest is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) SetOverride(context.Context, *v1.SetOverrideRequest) (*v1.SetOverrideResponse, error) {

@@ -38,12 +38,32 @@ const (
 	// ControlServiceGetEdgeNodeSnapshotProcedure is the fully-qualified name of the ControlService's
 	// GetEdgeNodeSnapshot RPC.
 	ControlServiceGetEdgeNodeSnapshotProcedure = "/iop.control.v1.ControlService/GetEdgeNodeSnapshot"
+	// ControlServiceWatchEdgeNodeSnapshotProcedure is the fully-qualified name of the ControlService's
+	// WatchEdgeNodeSnapshot RPC.
+	ControlServiceWatchEdgeNodeSnapshotProcedure = "/iop.control.v1.ControlService/WatchEdgeNodeSnapshot"
+	// ControlServiceExplainRequestProcedure is the fully-qualified name of the ControlService's
+	// ExplainRequest RPC.
+	ControlServiceExplainRequestProcedure = "/iop.control.v1.ControlService/ExplainRequest"
+	// ControlServiceGetHistoryProcedure is the fully-qualified name of the ControlService's GetHistory
+	// RPC.
+	ControlServiceGetHistoryProcedure = "/iop.control.v1.ControlService/GetHistory"
 )
 
 // ControlServiceClient is a client for the iop.control.v1.ControlService service.
 type ControlServiceClient interface {
 	// GetEdgeNodeSnapshot returns one consistent cut of the Edge's state.
 	GetEdgeNodeSnapshot(context.Context, *v1.GetEdgeNodeSnapshotRequest) (*v1.GetEdgeNodeSnapshotResponse, error)
+	// WatchEdgeNodeSnapshot sends the present state, then what changes, until the
+	// caller ends it. A slow caller gets fewer, larger changes up to the newest
+	// state; it never holds the Edge up. An update comes at least every second, so
+	// silence means that the connection is lost.
+	WatchEdgeNodeSnapshot(context.Context, *v1.WatchEdgeNodeSnapshotRequest) (*connect.ServerStreamForClient[v1.WatchEdgeNodeSnapshotResponse], error)
+	// ExplainRequest returns the decision record of one request: live, or one of
+	// the last that have ended. One that is unknown or forgotten is not_found.
+	ExplainRequest(context.Context, *v1.ExplainRequestRequest) (*v1.ExplainRequestResponse, error)
+	// GetHistory returns the last hour of the Edge, as it was kept since it
+	// started.
+	GetHistory(context.Context, *v1.GetHistoryRequest) (*v1.GetHistoryResponse, error)
 }
 
 // NewControlServiceClient constructs a client for the iop.control.v1.ControlService service. By
@@ -64,12 +84,35 @@ func NewControlServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		watchEdgeNodeSnapshot: connect.NewClient[v1.WatchEdgeNodeSnapshotRequest, v1.WatchEdgeNodeSnapshotResponse](
+			httpClient,
+			baseURL+ControlServiceWatchEdgeNodeSnapshotProcedure,
+			connect.WithSchema(controlServiceMethods.ByName("WatchEdgeNodeSnapshot")),
+			connect.WithClientOptions(opts...),
+		),
+		explainRequest: connect.NewClient[v1.ExplainRequestRequest, v1.ExplainRequestResponse](
+			httpClient,
+			baseURL+ControlServiceExplainRequestProcedure,
+			connect.WithSchema(controlServiceMethods.ByName("ExplainRequest")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		getHistory: connect.NewClient[v1.GetHistoryRequest, v1.GetHistoryResponse](
+			httpClient,
+			baseURL+ControlServiceGetHistoryProcedure,
+			connect.WithSchema(controlServiceMethods.ByName("GetHistory")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // controlServiceClient implements ControlServiceClient.
 type controlServiceClient struct {
-	getEdgeNodeSnapshot *connect.Client[v1.GetEdgeNodeSnapshotRequest, v1.GetEdgeNodeSnapshotResponse]
+	getEdgeNodeSnapshot   *connect.Client[v1.GetEdgeNodeSnapshotRequest, v1.GetEdgeNodeSnapshotResponse]
+	watchEdgeNodeSnapshot *connect.Client[v1.WatchEdgeNodeSnapshotRequest, v1.WatchEdgeNodeSnapshotResponse]
+	explainRequest        *connect.Client[v1.ExplainRequestRequest, v1.ExplainRequestResponse]
+	getHistory            *connect.Client[v1.GetHistoryRequest, v1.GetHistoryResponse]
 }
 
 // GetEdgeNodeSnapshot calls iop.control.v1.ControlService.GetEdgeNodeSnapshot.
@@ -81,10 +124,44 @@ func (c *controlServiceClient) GetEdgeNodeSnapshot(ctx context.Context, req *v1.
 	return nil, err
 }
 
+// WatchEdgeNodeSnapshot calls iop.control.v1.ControlService.WatchEdgeNodeSnapshot.
+func (c *controlServiceClient) WatchEdgeNodeSnapshot(ctx context.Context, req *v1.WatchEdgeNodeSnapshotRequest) (*connect.ServerStreamForClient[v1.WatchEdgeNodeSnapshotResponse], error) {
+	return c.watchEdgeNodeSnapshot.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// ExplainRequest calls iop.control.v1.ControlService.ExplainRequest.
+func (c *controlServiceClient) ExplainRequest(ctx context.Context, req *v1.ExplainRequestRequest) (*v1.ExplainRequestResponse, error) {
+	response, err := c.explainRequest.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetHistory calls iop.control.v1.ControlService.GetHistory.
+func (c *controlServiceClient) GetHistory(ctx context.Context, req *v1.GetHistoryRequest) (*v1.GetHistoryResponse, error) {
+	response, err := c.getHistory.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ControlServiceHandler is an implementation of the iop.control.v1.ControlService service.
 type ControlServiceHandler interface {
 	// GetEdgeNodeSnapshot returns one consistent cut of the Edge's state.
 	GetEdgeNodeSnapshot(context.Context, *v1.GetEdgeNodeSnapshotRequest) (*v1.GetEdgeNodeSnapshotResponse, error)
+	// WatchEdgeNodeSnapshot sends the present state, then what changes, until the
+	// caller ends it. A slow caller gets fewer, larger changes up to the newest
+	// state; it never holds the Edge up. An update comes at least every second, so
+	// silence means that the connection is lost.
+	WatchEdgeNodeSnapshot(context.Context, *v1.WatchEdgeNodeSnapshotRequest, *connect.ServerStream[v1.WatchEdgeNodeSnapshotResponse]) error
+	// ExplainRequest returns the decision record of one request: live, or one of
+	// the last that have ended. One that is unknown or forgotten is not_found.
+	ExplainRequest(context.Context, *v1.ExplainRequestRequest) (*v1.ExplainRequestResponse, error)
+	// GetHistory returns the last hour of the Edge, as it was kept since it
+	// started.
+	GetHistory(context.Context, *v1.GetHistoryRequest) (*v1.GetHistoryResponse, error)
 }
 
 // NewControlServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -101,10 +178,36 @@ func NewControlServiceHandler(svc ControlServiceHandler, opts ...connect.Handler
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	controlServiceWatchEdgeNodeSnapshotHandler := connect.NewServerStreamHandlerSimple(
+		ControlServiceWatchEdgeNodeSnapshotProcedure,
+		svc.WatchEdgeNodeSnapshot,
+		connect.WithSchema(controlServiceMethods.ByName("WatchEdgeNodeSnapshot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	controlServiceExplainRequestHandler := connect.NewUnaryHandlerSimple(
+		ControlServiceExplainRequestProcedure,
+		svc.ExplainRequest,
+		connect.WithSchema(controlServiceMethods.ByName("ExplainRequest")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	controlServiceGetHistoryHandler := connect.NewUnaryHandlerSimple(
+		ControlServiceGetHistoryProcedure,
+		svc.GetHistory,
+		connect.WithSchema(controlServiceMethods.ByName("GetHistory")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/iop.control.v1.ControlService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ControlServiceGetEdgeNodeSnapshotProcedure:
 			controlServiceGetEdgeNodeSnapshotHandler.ServeHTTP(w, r)
+		case ControlServiceWatchEdgeNodeSnapshotProcedure:
+			controlServiceWatchEdgeNodeSnapshotHandler.ServeHTTP(w, r)
+		case ControlServiceExplainRequestProcedure:
+			controlServiceExplainRequestHandler.ServeHTTP(w, r)
+		case ControlServiceGetHistoryProcedure:
+			controlServiceGetHistoryHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -116,4 +219,16 @@ type UnimplementedControlServiceHandler struct{}
 
 func (UnimplementedControlServiceHandler) GetEdgeNodeSnapshot(context.Context, *v1.GetEdgeNodeSnapshotRequest) (*v1.GetEdgeNodeSnapshotResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.control.v1.ControlService.GetEdgeNodeSnapshot is not implemented"))
+}
+
+func (UnimplementedControlServiceHandler) WatchEdgeNodeSnapshot(context.Context, *v1.WatchEdgeNodeSnapshotRequest, *connect.ServerStream[v1.WatchEdgeNodeSnapshotResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("iop.control.v1.ControlService.WatchEdgeNodeSnapshot is not implemented"))
+}
+
+func (UnimplementedControlServiceHandler) ExplainRequest(context.Context, *v1.ExplainRequestRequest) (*v1.ExplainRequestResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.control.v1.ControlService.ExplainRequest is not implemented"))
+}
+
+func (UnimplementedControlServiceHandler) GetHistory(context.Context, *v1.GetHistoryRequest) (*v1.GetHistoryResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.control.v1.ControlService.GetHistory is not implemented"))
 }
