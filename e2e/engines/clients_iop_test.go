@@ -53,7 +53,7 @@ func TestCatalogue(t *testing.T) {
 	eachLibrary(t, func(t *testing.T, lib library) {
 		ids, err := lib.models(ctx, running.viaIOP())
 		require.NoError(t, err)
-		assert.Equal(t, modelGroups(), ids)
+		assert.Equal(t, catalogue(), ids)
 	})
 }
 

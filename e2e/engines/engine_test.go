@@ -5,6 +5,7 @@ package engines
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,10 +38,10 @@ func marked(t *testing.T, start int) string {
 	return fmt.Sprintf("%s run %d go %d", t.Name(), run, start)
 }
 
-// exchanges is what the tap saw of the calls with this prompt.
+// exchanges is what the taps saw of the calls with this prompt.
 func exchanges(prompt string) []tap.Exchange {
 	var found []tap.Exchange
-	for _, e := range running.tap.Exchanges() {
+	for _, e := range slices.Concat(running.tap.Exchanges(), running.llamaTap.Exchanges()) {
 		if bytes.Contains(e.Request, []byte(`"`+prompt+`"`)) {
 			found = append(found, e)
 		}

@@ -54,6 +54,7 @@ func runAll(m *testing.M) int {
 	case <-ctx.Done():
 		result = report(fmt.Errorf("the tests were broken off: %w", context.Cause(ctx)))
 	}
+	fmt.Println(scenarioReport())
 	if err := running.stop(); err != nil {
 		result = report(fmt.Errorf("stop: %w", err))
 	}

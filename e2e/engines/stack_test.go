@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/iop-dev/iop/e2e/engines/llamacpp"
 	"github.com/iop-dev/iop/e2e/engines/tap"
 )
 
@@ -25,14 +26,34 @@ const (
 	modelFast = "ornith-fast"
 )
 
-// modelGroups is every external id of the configuration, in its order.
+// Further ids: direct routes to the same slot, one with room for one waiter and
+// one that waits briefly; and what a faulty server serves.
+const (
+	modelNarrow  = "narrow"
+	modelBrief   = "brief"
+	modelSilent  = "silent"
+	modelDropped = "dropped"
+)
+
+// modelLlama is what the stand-in for llama.cpp serves.
+const modelLlama = "llama"
+
+// modelGroups is the groups that share the slot, in the order of the configuration.
 func modelGroups() []string { return []string{modelBig, modelFast} }
+
+// catalogue is every external id, in the order of /v1/models.
+func catalogue() []string {
+	return append(modelGroups(), modelLlama, modelSilent, modelDropped, modelNarrow, modelBrief)
+}
 
 // stack is everything that runs: client → Edge → Node → tap → Ollama.
 type stack struct {
 	dir        string
 	engine     *ollama
 	tap        *tap.Tap
+	llama      *llamacpp.Server
+	llamaTap   *tap.Tap
+	faulty     *faulty
 	edge, node *process
 	edgeAddr   string
 	key        string // the API key the Edge knows
@@ -68,6 +89,15 @@ func startStack(ctx context.Context, dir string, bin binaries) (*stack, error) {
 	if s.tap, err = tap.Listen(s.engine.address); err != nil {
 		return s, err
 	}
+	// A pace at which an answer can be broken off, and room for it.
+	s.llama, err = llamacpp.Start(llamacpp.Options{Pace: 2 * time.Millisecond, Context: 1 << 20, Embeddings: true, Reranking: true})
+	if err != nil {
+		return s, err
+	}
+	if s.llamaTap, err = tap.Listen(s.llama.Address()); err != nil {
+		return s, err
+	}
+	s.faulty = startFaulty()
 	if err := s.writeConfig(); err != nil {
 		return s, err
 	}
@@ -103,6 +133,15 @@ func (s *stack) stop() error {
 	if s.tap != nil {
 		errs = append(errs, s.tap.Close())
 	}
+	if s.llamaTap != nil {
+		errs = append(errs, s.llamaTap.Close())
+	}
+	if s.llama != nil {
+		errs = append(errs, s.llama.Close())
+	}
+	if s.faulty != nil {
+		s.faulty.Close()
+	}
 	if s.engine != nil {
 		errs = append(errs, s.engine.stop())
 	}
@@ -120,6 +159,9 @@ provider_pool:
 openai:
   api_keys:
     - {name: engines, sha256: "%[2]s"}
+  model_routes:
+    - {model: narrow, adapter: ollama, target: %[4]s, max_queue: 1}
+    - {model: brief, adapter: ollama, target: %[4]s, queue_timeout_ms: 300}
 models:
   - id: "ornith:35b"
     providers:
@@ -127,6 +169,15 @@ models:
   - id: ornith-fast
     providers:
       - {node: workshop, provider: ollama, target: %[4]s}
+  - id: llama
+    providers:
+      - {node: workshop, provider: llamacpp, target: count}
+  - id: silent
+    providers:
+      - {node: workshop, provider: faulty}
+  - id: dropped
+    providers:
+      - {node: workshop, provider: faulty}
 nodes:
   - id: workshop
     token_sha256: "%[3]s"
@@ -135,6 +186,15 @@ nodes:
         type: ollama
         base_url: http://%[5]s
         capacity: 1
+      - id: llamacpp
+        type: llamacpp
+        base_url: http://%[8]s
+        capacity: 1
+      - id: faulty
+        type: openai
+        base_url: http://%[7]s
+        capacity: 1
+        request_timeout_ms: 300
 `
 
 const nodeYAML = `node:
@@ -150,7 +210,8 @@ allow_endpoints: ["http://127.0.0.1:*"]
 func (s *stack) writeConfig() error {
 	token := secret()
 	tokenFile := filepath.Join(s.dir, "node.token")
-	edge := fmt.Sprintf(edgeYAML, s.edgeAddr, hashed(s.key), hashed(token), engineModel, s.tap.Address(), hashed(s.readToken))
+	edge := fmt.Sprintf(edgeYAML, s.edgeAddr, hashed(s.key), hashed(token), engineModel, s.tap.Address(), hashed(s.readToken),
+		s.faulty.address(), s.llamaTap.Address())
 	node := fmt.Sprintf(nodeYAML, s.edgeAddr, tokenFile)
 	return errors.Join(
 		os.WriteFile(tokenFile, []byte(token+"\n"), 0o600),

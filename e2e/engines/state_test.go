@@ -30,6 +30,13 @@ func snapshot(t *testing.T) *controlv1.EdgeNodeSnapshot {
 func requireIdle(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, running.engine.idle, soon, tick, "the engine's own count goes back to none")
+	requireFree(t)
+}
+
+// requireFree waits until the Edge has nothing running or waiting and has got
+// back each lease, once.
+func requireFree(t *testing.T) {
+	t.Helper()
 	require.Eventually(t, func() bool { return snapshot(t).GetInFlightTotal() == 0 }, soon, tick, "the slot comes back")
 
 	s := snapshot(t)
@@ -37,10 +44,10 @@ func requireIdle(t *testing.T) {
 	assert.Equal(t, s.GetCounters().GetGranted(), s.GetCounters().GetReleased(), "each lease is returned")
 	assert.Zero(t, s.GetCounters().GetDoubleReleases(), "and once")
 	require.Len(t, s.GetNodes(), 1)
-	require.Len(t, s.GetNodes()[0].GetProviders(), 1)
-	p := s.GetNodes()[0].GetProviders()[0]
-	assert.Equal(t, "available", p.GetStatus())
-	assert.Equal(t, uint32(1), p.GetEffectiveCapacity())
-	assert.Zero(t, p.GetInFlight())
-	assert.Zero(t, p.GetQueued())
+	for _, p := range s.GetNodes()[0].GetProviders() {
+		assert.Equal(t, "available", p.GetStatus(), p.GetId())
+		assert.Equal(t, uint32(1), p.GetEffectiveCapacity(), p.GetId())
+		assert.Zero(t, p.GetInFlight(), p.GetId())
+		assert.Zero(t, p.GetQueued(), p.GetId())
+	}
 }
