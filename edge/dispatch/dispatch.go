@@ -26,6 +26,7 @@ var errTotalTimeout = errors.New("dispatch: total timeout")
 // Request is one exchange as a surface received it.
 type Request struct {
 	ID      string // x-request-id
+	Client  string // name of the API key; empty if none was needed
 	Group   admission.GroupKey
 	Input   estimate.Input // decides the context class
 	Surface admission.Surface
@@ -36,6 +37,7 @@ type Request struct {
 	// the served target is put in its place. Both are 0 for a normalized run: its
 	// target travels in Begin.
 	ModelStart, ModelEnd int
+	PlainModel           bool          // the value is text as it is, in a form, and not a JSON string
 	ContextWindow        int           // tokens of one request to the group; 0 = not stated
 	IdleTimeout          time.Duration // longest silence after the response head; 0 = none
 	TotalTimeout         time.Duration // longest exchange, waiting included; 0 = none
@@ -90,6 +92,9 @@ type Dispatcher struct {
 	link   Link
 	clock  clockwork.Clock
 	log    *slog.Logger
+
+	traffic   traffic
+	observers []func(*Ending)
 }
 
 // New returns a dispatcher that admits through b and reaches nodes over link.
@@ -109,53 +114,72 @@ func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
 		ctx, cancel = withTimeout(ctx, d.clock, r.TotalTimeout)
 		defer cancel()
 	}
-	lease, err := d.broker.Acquire(ctx, admission.Request{Group: r.Group, Class: r.Input.Class(), Surface: r.Surface, InputTokens: r.Input.Tokens})
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var x *exchange
+	lease, err := d.broker.Enter(admission.Request{Group: r.Group, Class: r.Input.Class(), Surface: r.Surface, InputTokens: r.Input.Tokens})
 	if err == nil {
-		x = &exchange{Dispatcher: d, request: r, deadline: deadline, sink: s, lease: lease}
+		x = &exchange{
+			Dispatcher: d, deadline: deadline, sink: s, lease: lease,
+			live: live{seq: lease.Seq(), request: r, cancel: cancel, context: ctx},
+		}
 		x.watcher, _ = s.(Watcher)
+		d.traffic.begin(&x.live)
 		err = x.run(ctx)
 	}
+	var message string
 	switch {
 	case errors.Is(err, errTotalTimeout):
-		failed := &FailedError{Code: ProviderTimeout, Message: "openai.timeout_sec is over"}
-		if x != nil {
-			failed.Started, failed.HandedOff, failed.Grant = x.started, x.handedOff, x.grant
-		}
-		err = failed
+		message = "openai.timeout_sec is over"
+	case errors.Is(err, errAdmin):
+		message = "cancelled by an administrator"
 	case errors.Is(err, ErrStopped) && x != nil && x.handedOff:
 		failed := x.failed(ProviderDisconnected, "the Edge stopped before the answer's end")
 		failed.Stopped = true
 		err = failed
 	}
-	d.record(ctx, r, x, err)
+	if message != "" {
+		code := ProviderTimeout
+		if errors.Is(err, errAdmin) {
+			code = Cancelled
+		}
+		err = &FailedError{Code: code, Message: message, Started: x.started, HandedOff: x.handedOff, Grant: x.grant}
+	}
+	d.ended(ctx, r, x, err)
 	return err
 }
 
-// exchange is one admitted request.
+// exchange is one request that admission has taken.
 type exchange struct {
 	*Dispatcher
-	request  *Request
+	live
 	deadline time.Time // of the whole exchange; zero = none
 	sink     Sink
 	watcher  Watcher // the sink, if it is one; else nil
 	lease    *broker.Lease
 
 	grant     Grant
+	granted   time.Time
 	started   bool // a frame has reached the sink
 	handedOff bool // the request may have reached a provider
-	attempts  int
 }
 
 // run tries one grant after another. Only what says for certain that no upstream
 // request was opened leads to the next.
 func (x *exchange) run(ctx context.Context) error {
+	l := x.lease
+	if err := l.Await(ctx); err != nil {
+		return err
+	}
 	var refusal *FailedError
 	for {
-		l := x.lease
-		x.attempts++
+		x.attempts.Add(1)
 		x.grant = Grant{Node: l.Resource.Node, Provider: l.Resource.Provider, Target: l.Target, QueueWait: l.Waited}
+		x.granted = x.clock.Now()
+		target := l.Target
+		x.target.Store(&target)
 		err := x.attempt(ctx)
+		x.handed.Store(false)
 		if err == nil {
 			l.Close()
 			return nil
@@ -244,6 +268,7 @@ func (x *exchange) converse(ctx context.Context, stream Stream) (final bool, err
 		return false, x.failed(ProviderDisconnected, "the link was lost while the request was sent")
 	}
 	x.handedOff = true
+	x.handed.Store(true)
 	if x.watcher != nil {
 		x.watcher.HandedOff(&x.grant)
 	}
@@ -269,6 +294,7 @@ func (x *exchange) converse(ctx context.Context, stream Stream) (final bool, err
 			}
 		default:
 			x.started = true
+			x.took(x.clock, &f)
 			if err := x.sink.Frame(&x.grant, &f); err != nil {
 				return x.abandon(stream, &f), err
 			}
@@ -313,8 +339,11 @@ func (x *exchange) send(stream Stream) error {
 		return err
 	}
 	normalized := r.ModelEnd == 0
-	if normalized {
+	switch {
+	case normalized:
 		target = nil
+	case r.PlainModel:
+		target = []byte(x.grant.Target)
 	}
 	parts := [][]byte{r.Body[:r.ModelStart], target, r.Body[r.ModelEnd:]}
 	left := r.ModelStart + len(target) + len(r.Body) - r.ModelEnd

@@ -16,51 +16,54 @@ import (
 // admission had to weigh (the class is long, or it waited, or was rejected) is
 // told with every candidate as it stood at the last decision, so that the decision
 // can be made again from the line (L08).
-func (d *Dispatcher) record(ctx context.Context, r *Request, x *exchange, err error) {
+func (d *Dispatcher) record(ctx context.Context, r *Request, x *exchange, e *Ending) {
 	level := slog.LevelInfo
 	if !d.log.Enabled(ctx, level) {
 		return
 	}
-	e := endingOf(ctx, err)
-	class := r.Input.Class()
-	attrs := make([]slog.Attr, 0, 18)
+	weighed := e.Class == admission.Long
+	attrs := make([]slog.Attr, 0, 20)
 	attrs = append(attrs,
-		slog.String("request_id", r.ID),
-		slog.String("model", string(r.Group)),
-		slog.String("outcome", e.outcome),
-		slog.Int("estimated_input_tokens", r.Input.Tokens),
+		slog.String("request_id", e.ID),
+		slog.String("model", string(e.Group)),
+		slog.String("outcome", e.Outcome),
+		slog.Int("estimated_input_tokens", e.Estimated),
 		slog.Int("uncalibrated_input_tokens", r.Input.Estimate.Tokens()),
-		slog.Int("long_context_threshold_tokens", r.Input.Threshold),
-		slog.String("context_class", class.String()),
+		slog.Int("long_context_threshold_tokens", e.Threshold),
+		slog.String("context_class", e.Class.String()),
 	)
-	seq, weighed := e.seq, class == admission.Long
-	if x != nil {
-		seq = x.lease.Seq()
+	if e.Client != "" {
+		attrs = append(attrs, slog.String("client", e.Client))
+	}
+	if e.Grant.Node != "" {
 		attrs = append(attrs,
-			slog.String("node", string(x.grant.Node)),
-			slog.String("provider", string(x.grant.Provider)),
-			slog.Int64("queue_ms", x.grant.QueueWait.Milliseconds()),
-			slog.Int("attempts", x.attempts),
+			slog.String("node", string(e.Grant.Node)),
+			slog.String("provider", string(e.Grant.Provider)),
+			slog.Int64("queue_ms", e.Grant.QueueWait.Milliseconds()),
+			slog.Int("attempts", e.Attempts),
 		)
-		if wait := x.lease.WaitReason; wait != admission.ReasonNone {
-			weighed = true
-			attrs = append(attrs, slog.String("wait_reason", wait.String()))
-		}
 	}
-	if seq != 0 {
-		attrs = append(attrs, slog.Uint64("enqueue_seq", uint64(seq)))
+	if e.Status >= 400 {
+		attrs = append(attrs, slog.Int("provider_status", e.Status))
 	}
-	if e.reason != admission.ReasonNone {
+	if x != nil && e.Grant.Node != "" && x.lease.WaitReason != admission.ReasonNone {
 		weighed = true
-		attrs = append(attrs, slog.String("reason", e.reason.String()))
+		attrs = append(attrs, slog.String("wait_reason", x.lease.WaitReason.String()))
 	}
-	if weighed && seq != 0 {
-		if rec, ok := d.broker.Record(seq); ok {
+	if e.Seq != 0 {
+		attrs = append(attrs, slog.Uint64("enqueue_seq", uint64(e.Seq)))
+	}
+	if e.Reason != admission.ReasonNone {
+		weighed = true
+		attrs = append(attrs, slog.String("reason", e.Reason.String()))
+	}
+	if weighed && e.Seq != 0 {
+		if rec, ok := d.broker.Record(e.Seq); ok {
 			attrs = decision(attrs, &rec)
 		}
 	}
-	if e.detail != "" {
-		attrs = append(attrs, slog.String("detail", e.detail))
+	if e.Detail != "" {
+		attrs = append(attrs, slog.String("detail", e.Detail))
 	}
 	d.log.LogAttrs(ctx, level, "request ended", attrs...)
 }
@@ -100,40 +103,24 @@ func decision(attrs []slog.Attr, rec *admission.Record) []slog.Attr {
 	return attrs
 }
 
-// ending is how a request ended.
-type ending struct {
-	outcome string
-	seq     admission.Seq    // of one that was never admitted
-	reason  admission.Reason // why it was not
-	detail  string           // what a failure says for logs
-}
-
-func endingOf(ctx context.Context, err error) ending {
-	if err == nil {
-		return ending{outcome: "completed"}
-	}
-	var (
-		failed  *FailedError
-		full    *broker.QueueFullError
-		timeout *broker.QueueTimeoutError
-		none    *broker.UnavailableError
-	)
+// endingOf is what an error says of a request's end.
+func endingOf(ctx context.Context, err error) Ending {
+	var failed *FailedError
+	outcome, seq, reason := rejected(err)
 	switch {
+	case err == nil:
+		return Ending{Outcome: "completed"}
 	case errors.As(err, &failed):
-		return ending{outcome: failed.Code.String(), detail: failed.Message}
-	case errors.As(err, &full):
-		return ending{"queue_full", full.Seq, full.Reason, ""}
-	case errors.As(err, &timeout):
-		return ending{"queue_timeout", timeout.Seq, timeout.Reason, ""}
-	case errors.As(err, &none):
-		return ending{"unavailable", none.Seq, none.Reason, ""}
+		return Ending{Outcome: failed.Code.String(), Detail: failed.Message}
+	case outcome != "":
+		return Ending{Outcome: outcome, Seq: seq, Reason: reason}
 	case errors.Is(err, broker.ErrUnknownGroup):
-		return ending{outcome: "unknown_model"}
+		return Ending{Outcome: "unknown_model"}
 	case errors.Is(err, ErrStopped):
-		return ending{outcome: "draining"}
+		return Ending{Outcome: "draining"}
 	case ctx.Err() != nil:
-		return ending{outcome: "cancelled"}
+		return Ending{Outcome: "cancelled"}
 	default:
-		return ending{outcome: "client_gone"}
+		return Ending{Outcome: "client_gone"}
 	}
 }
