@@ -13,10 +13,19 @@ import (
 // allow lets a call through whose bearer token may make it, and refuses all
 // others in the caller's own protocol, before a byte of the body is read.
 func allow(h http.Handler, may func(secret string) bool) http.Handler {
+	return allowSecret(h, bearer, may)
+}
+
+func bearer(h http.Header) string {
+	secret, _ := auth.BearerToken(h.Get("Authorization"))
+	return secret
+}
+
+// allowSecret is allow for callers whose secret is where secretOf finds it.
+func allowSecret(h http.Handler, secretOf func(http.Header) string, may func(secret string) bool) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		secret, _ := auth.BearerToken(r.Header.Get("Authorization"))
-		if may(secret) {
+		if may(secretOf(r.Header)) {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -31,8 +40,7 @@ func allow(h http.Handler, may func(secret string) bool) http.Handler {
 // allowAdmin lets admin tokens through, and tells the handler whose it is.
 func (e *Edge) allowAdmin(h http.Handler) http.Handler {
 	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		secret, _ := auth.BearerToken(r.Header.Get("Authorization"))
-		name, _ := e.keyring.Admin(secret)
+		name, _ := e.keyring.Admin(bearer(r.Header))
 		ctx := admin.WithCaller(r.Context(), admin.Caller{Token: name, Address: r.RemoteAddr})
 		h.ServeHTTP(w, r.WithContext(ctx))
 	})

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"connectrpc.com/validate"
 
+	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/edge/config"
 	"github.com/iop-dev/iop/gen/go/iop/admin/v1/adminv1connect"
 	configv1 "github.com/iop-dev/iop/gen/go/iop/config/v1"
@@ -128,7 +129,7 @@ func (e *Edge) mountAPI(mux *routes) {
 	path, h := inferencev1connect.NewInferenceServiceHandler(e.typed,
 		connect.WithReadMaxBytes(config.MaxBodyLimitBytes), connect.WithInterceptors(validate.NewInterceptor()),
 		connect.WithCompressMinBytes(4<<10)) // events of a few bytes are not worth it
-	mux.handle(path, e.requests.around(allow(e.typed.Guard(h), func(secret string) bool {
+	mux.handle(path, e.requests.around(allowSecret(e.typed.Guard(h), auth.ClientSecret, func(secret string) bool {
 		_, ok := e.keyring.APIKey(secret)
 		return ok || e.keyring.Open()
 	})))

@@ -73,10 +73,12 @@ const (
 	SurfaceEmbeddings
 	SurfaceMessages
 	SurfaceRerank
-	SurfaceTranscription // of audio, and its translation
+	SurfaceTranscription
 	SurfaceImages
 	SurfaceSpeech
+	SurfaceTranslation // of audio
 	SurfaceCountTokens
+	SurfaceOllama // its own API
 )
 
 // Health is the static health of a provider, as configured.

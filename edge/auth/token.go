@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"net/http"
 	"strings"
 )
 
@@ -60,4 +61,13 @@ func BearerToken(header string) (string, bool) {
 		return "", false
 	}
 	return secret, true
+}
+
+// ClientSecret takes the secret out of a client's header: a bearer token, or where there is none x-api-key, as Anthropic's clients send it. Of
+// two that differ the bearer token counts alone: a wrong one is never made good by the other. "" means that there is none.
+func ClientSecret(h http.Header) string {
+	if secret, given := BearerToken(h.Get("Authorization")); given {
+		return secret
+	}
+	return strings.Trim(h.Get("X-Api-Key"), " \t")
 }

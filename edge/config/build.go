@@ -12,22 +12,20 @@ import (
 // that only newer versions of a server have counts as served: an older one
 // answers for itself. openai stands for servers unknown, and may serve all.
 var surfaces = map[string]admission.Surface{
-	"openai":    everything,
-	"vllm":      texts | admission.SurfaceCountTokens | admission.SurfaceEmbeddings | admission.SurfaceRerank | admission.SurfaceTranscription,
-	"llamacpp":  texts | admission.SurfaceCountTokens | admission.SurfaceEmbeddings | admission.SurfaceRerank | admission.SurfaceTranscription,
-	"ollama":    texts | admission.SurfaceEmbeddings | admission.SurfaceImages,
-	"lemonade":  texts | admission.SurfaceEmbeddings | admission.SurfaceRerank | sounds | admission.SurfaceImages,
+	"openai": texts | admission.SurfaceCountTokens | vectors | admission.SurfaceTranscription | admission.SurfaceTranslation |
+		admission.SurfaceSpeech | admission.SurfaceImages,
+	"vllm":      texts | admission.SurfaceCountTokens | vectors | admission.SurfaceTranscription | admission.SurfaceTranslation,
+	"llamacpp":  texts | admission.SurfaceCountTokens | vectors | admission.SurfaceTranscription,
+	"ollama":    texts | admission.SurfaceEmbeddings | admission.SurfaceImages | admission.SurfaceOllama,
+	"lemonade":  texts | admission.SurfaceCountTokens | vectors | admission.SurfaceTranscription | admission.SurfaceSpeech | admission.SurfaceImages,
 	"lmstudio":  texts | admission.SurfaceEmbeddings,
 	"mlx":       admission.SurfaceChat | admission.SurfaceCompletions,
 	"simulator": admission.SurfaceChat | admission.SurfaceCompletions | admission.SurfaceEmbeddings,
 }
 
 const (
-	texts = admission.SurfaceChat | admission.SurfaceCompletions | admission.SurfaceResponses | admission.SurfaceMessages
-
-	sounds = admission.SurfaceTranscription | admission.SurfaceSpeech
-
-	everything = texts | admission.SurfaceCountTokens | admission.SurfaceEmbeddings | admission.SurfaceRerank | sounds | admission.SurfaceImages
+	texts   = admission.SurfaceChat | admission.SurfaceCompletions | admission.SurfaceResponses | admission.SurfaceMessages
+	vectors = admission.SurfaceEmbeddings | admission.SurfaceRerank
 )
 
 // admissionOf is what the core is told, all in the order of the file. Defaults

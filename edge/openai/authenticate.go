@@ -14,10 +14,7 @@ func authenticate(r *http.Request, keys Keys) (*auth.APIKey, *problem) {
 	refused := func(message string) *problem {
 		return &problem{status: http.StatusUnauthorized, code: "invalid_api_key", kind: "authentication_error", message: message}
 	}
-	secret, given := auth.BearerToken(r.Header.Get("Authorization"))
-	if !given {
-		secret = r.Header.Get("X-Api-Key")
-	}
+	secret := auth.ClientSecret(r.Header)
 	if secret == "" {
 		return nil, refused("An API key is needed: send Authorization: Bearer KEY, or x-api-key: KEY.")
 	}

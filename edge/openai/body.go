@@ -29,8 +29,8 @@ var errClientGone = errors.New("openai: the client is gone")
 
 // readBody reads the whole body, to EOF: net/http notices the end of an HTTP/1 connection only from then on. The error is a *problem,
 // errClientGone, or dispatch.ErrStopped when the Edge stops meanwhile.
-func readBody(w http.ResponseWriter, r *http.Request, s *active) ([]byte, error) {
-	if p := checkBodyHeaders(r); p != nil {
+func readBody(w http.ResponseWriter, r *http.Request, s *active, kind bodyKind) ([]byte, error) {
+	if p := checkBodyHeaders(r, s, kind); p != nil {
 		return nil, p
 	}
 	if r.ContentLength > s.BodyLimit {
@@ -137,15 +137,27 @@ func tooLarge(limit int64) *problem {
 		message: fmt.Sprintf("The request body is larger than the limit of %d bytes.", limit)}
 }
 
-// checkBodyHeaders refuses bodies that are not plain JSON by their headers. No Content-Type is taken as JSON, but not from a browser: a page
-// may send that across origins without asking first.
-func checkBodyHeaders(r *http.Request) *problem {
-	unsupported := func(message string) *problem {
-		return &problem{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", kind: invalidRequest, message: message}
-	}
+func unsupportedMedia(message string) *problem {
+	return &problem{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", kind: invalidRequest, message: message}
+}
+
+// checkBodyHeaders refuses bodies that are not what the endpoint takes, or not plain, by their headers.
+func checkBodyHeaders(r *http.Request, s *active, kind bodyKind) *problem {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return unsupported("The request body must not be content-encoded.")
+		return unsupportedMedia("The request body must not be content-encoded.")
 	}
+	if kind == formBody {
+		return checkForm(r, s)
+	}
+	if kind == ollamaJSON && r.Header.Get("Origin") == "" {
+		return nil // like Ollama, since curl says "form" of every body that it is not told of; the bytes themselves show what they are
+	}
+	return checkJSON(r)
+}
+
+// checkJSON refuses what is no JSON by its type. No Content-Type is taken as JSON, but not from a browser: a page may send that across
+// origins without asking first.
+func checkJSON(r *http.Request) *problem {
 	ct := r.Header.Get("Content-Type")
 	switch {
 	case ct == "application/json":
@@ -155,10 +167,10 @@ func checkBodyHeaders(r *http.Request) *problem {
 	}
 	media, params, err := mime.ParseMediaType(ct)
 	if err != nil || !isJSON(media) {
-		return unsupported("The request body must be JSON: send Content-Type: application/json.")
+		return unsupportedMedia("The request body must be JSON: send Content-Type: application/json.")
 	}
 	if cs := params["charset"]; cs != "" && !strings.EqualFold(cs, "utf-8") && !strings.EqualFold(cs, "utf8") && !strings.EqualFold(cs, "us-ascii") {
-		return unsupported("The request body must be encoded in UTF-8.")
+		return unsupportedMedia("The request body must be encoded in UTF-8.")
 	}
 	return nil
 }

@@ -20,6 +20,9 @@ var (
 	anthropic = &dialect{body: anthropicBody, before: "event: error\ndata: ", after: "\n\n", idHeader: "Request-Id"}
 )
 
+// messagesAPI is below which the messages API lies.
+const messagesAPI = "/v1/messages/"
+
 // appendInStream appends p as it stands in a stream.
 func (d *dialect) appendInStream(dst []byte, p problem) []byte {
 	dst = append(dst, d.before...)

@@ -22,8 +22,9 @@ type endpoint struct {
 type bodyKind uint8
 
 const (
-	jsonBody bodyKind = iota
-	formBody          // multipart/form-data
+	jsonBody   bodyKind = iota
+	formBody            // multipart/form-data
+	ollamaJSON          // JSON under whatever media type
 )
 
 var endpoints = []endpoint{
@@ -35,8 +36,17 @@ var endpoints = []endpoint{
 	{path: "/v1/messages/count_tokens", surface: admission.SurfaceCountTokens, errors: anthropic, stream: splice.SSE},
 	{path: "/v1/rerank", surface: admission.SurfaceRerank, errors: openAI, stream: splice.SSE},
 	{path: "/v1/audio/speech", surface: admission.SurfaceSpeech, errors: openAI, stream: splice.SSE},
+	{path: "/v1/audio/transcriptions", surface: admission.SurfaceTranscription, errors: openAI, body: formBody, stream: splice.SSE},
+	{path: "/v1/audio/translations", surface: admission.SurfaceTranslation, errors: openAI, body: formBody, stream: splice.SSE},
 	{path: "/v1/images/generations", surface: admission.SurfaceImages, errors: openAI, stream: splice.SSE},
+	{path: "/api/chat", surface: admission.SurfaceOllama, errors: ollama, body: ollamaJSON, stream: splice.NDJSON},
+	{path: "/api/generate", surface: admission.SurfaceOllama, errors: ollama, body: ollamaJSON, stream: splice.NDJSON},
+	{path: "/api/embed", surface: admission.SurfaceOllama, errors: ollama, body: ollamaJSON, stream: splice.NDJSON},
+	{path: "/api/embeddings", surface: admission.SurfaceOllama, errors: ollama, body: ollamaJSON, stream: splice.NDJSON},
 }
+
+// streamTypes are the media types of streamed answers.
+var streamTypes = map[splice.Format]string{splice.SSE: "text/event-stream", splice.NDJSON: "application/x-ndjson"}
 
 func endpointOf(path string) *endpoint {
 	for i := range endpoints {

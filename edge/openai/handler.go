@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"github.com/iop-dev/iop/edge/broker"
 	"github.com/iop-dev/iop/edge/dispatch"
 	"github.com/iop-dev/iop/edge/estimate"
-	"github.com/iop-dev/iop/edge/openai/bodyscan"
 )
 
 // Dispatcher carries one request. *dispatch.Dispatcher is one.
@@ -52,10 +52,7 @@ func (h *Handler) Drain(grace time.Duration) { h.drainUntil.Store(time.Now().Add
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r)
 	w.Header()["X-Request-Id"] = []string{id}
-	as := openAI
-	if e := endpointOf(r.URL.Path); e != nil {
-		as = e.errors
-	}
+	as := dialectOf(r.URL.Path)
 	if as.idHeader != "" {
 		w.Header()[as.idHeader] = []string{id}
 	}
@@ -75,14 +72,16 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request, id string, begun
 		return &problem{status: http.StatusRequestHeaderFieldsTooLarge, code: "headers_too_large", kind: invalidRequest, hangUp: true,
 			message: "The request's header fields are too large."}
 	}
-	const reading = "GET, HEAD"
-	path := r.URL.Path
+	path := pathOf(r)
 	e := endpointOf(path)
+	page := ollamaPageOf(path)
 	isModels := path == modelsPath || strings.HasPrefix(path, modelsPath+"/") && len(path) > len(modelsPath)+1
 	allow := reading
 	switch {
 	case e != nil:
 		allow = http.MethodPost
+	case page != nil:
+		allow = page.allow
 	case isModels, path == "/healthz", path == "/readyz":
 	default:
 		return &problem{status: http.StatusNotFound, code: "not_found", kind: invalidRequest, message: "There is nothing at this path."}
@@ -94,7 +93,9 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request, id string, begun
 	case !allows(allow, r.Method):
 		return &problem{status: http.StatusMethodNotAllowed, code: "method_not_allowed", kind: invalidRequest, allow: allow,
 			message: "This path takes " + allow + " only."}
-	case e == nil && !isModels:
+	case page != nil && page.open:
+		return page.serve(h, w, r, s, nil)
+	case e == nil && page == nil && !isModels:
 		h.health(w, r)
 		return nil
 	}
@@ -104,15 +105,38 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request, id string, begun
 		return p
 	case isModels:
 		return h.models(w, r, s, key)
+	case page != nil:
+		return page.serve(h, w, r, s, key)
 	}
 	return h.exchange(w, r, s, e, key, id, begun)
 }
 
-func allows(list, method string) bool {
-	if list == http.MethodPost {
-		return method == http.MethodPost
+// reading is what a path takes that is only looked at.
+const reading = "GET, HEAD"
+
+func allows(list, method string) bool { return slices.Contains(strings.Split(list, ", "), method) }
+
+// pathOf is the path by which a request is routed. An encoded slash is none, so that a path has one spelling; in a model's name it may stand.
+func pathOf(r *http.Request) string {
+	raw := r.URL.RawPath
+	if raw == "" || strings.HasPrefix(raw, modelsPath+"/") || !strings.Contains(strings.ToLower(raw), "%2f") {
+		return r.URL.Path
 	}
-	return method == http.MethodGet || method == http.MethodHead
+	return raw
+}
+
+// dialectOf is how whoever asks for the path reads errors.
+func dialectOf(path string) *dialect {
+	if e := endpointOf(path); e != nil {
+		return e.errors
+	}
+	switch {
+	case strings.HasPrefix(path, ollamaAPI):
+		return ollama
+	case strings.HasPrefix(path, messagesAPI):
+		return anthropic
+	}
+	return openAI
 }
 
 // health answers probes, without a key and without a detail (I14).
@@ -133,7 +157,7 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 	if p := h.draining(); p != nil {
 		return p
 	}
-	request, streams, p := h.prepare(w, r, s, e, key, id)
+	request, found, p := h.prepare(w, r, s, e, key, id)
 	if p != nil {
 		return p
 	}
@@ -145,13 +169,14 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 		}
 		defer release()
 	}
-	y := newRelay(w, e, request.Body[request.ModelStart:request.ModelEnd], h.clock, s.StallTimeout)
+	y := newRelay(w, e, found.quotedModel(request.Body), h.clock, s.StallTimeout)
 	defer func() {
+		y.quiet()
 		*begun = y.begun
 		y.free()
 	}()
 	ctx := r.Context()
-	if s.Keepalive > 0 && streams && e.comments {
+	if s.Keepalive > 0 && found.Stream && e.comments {
 		var gone context.CancelFunc
 		ctx, gone = context.WithCancel(ctx)
 		defer gone()
@@ -195,34 +220,34 @@ func drainingProblem(left time.Duration) *problem {
 }
 
 // prepare reads the request and turns it into dispatch's terms.
-func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string) (request *dispatch.Request, streams bool, p *problem) {
-	body, err := readBody(w, r, s)
+func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string) (*dispatch.Request, *scanned, *problem) {
+	body, err := readBody(w, r, s, e.body)
+	var p *problem
 	switch {
 	case errors.As(err, &p):
-		return nil, false, p
+		return nil, nil, p
 	case errors.Is(err, dispatch.ErrStopped):
-		return nil, false, drainingProblem(0)
+		return nil, nil, drainingProblem(0)
 	case err != nil:
 		panic(http.ErrAbortHandler)
 	}
-	fields, err := bodyscan.Scan(body)
-	var bad *bodyscan.Error
-	if errors.As(err, &bad) {
-		return nil, false, &problem{status: http.StatusBadRequest, code: "invalid_request", kind: invalidRequest, message: bad.Message, param: bad.Param}
+	found, p := e.scan(body, r.Header.Get("Content-Type"))
+	if p != nil {
+		return nil, nil, p
 	}
-	model := s.byID[fields.Model]
+	model := s.modelOf(e, found.Model)
 	switch {
 	case model == nil:
-		return nil, false, unknownModel(fields.Model)
+		return nil, nil, unknownModelOf(e, found.Model)
 	case key != nil && !key.Allows(model.ID):
-		return nil, false, &problem{status: http.StatusForbidden, code: "model_not_allowed", kind: "permission_error", param: "model",
+		return nil, nil, &problem{status: http.StatusForbidden, code: "model_not_allowed", kind: "permission_error", param: "model",
 			message: "This API key may not use this model. GET /v1/models lists those that it may."}
 	}
 	return &dispatch.Request{
-		ID: id, Group: model.Group, Input: h.calibration.Input(body, model.Targets, s.LongThreshold), Surface: e.surface, Path: e.path,
-		Header: requestHeader(r, id), Body: body, ModelStart: fields.ModelStart, ModelEnd: fields.ModelEnd,
+		ID: id, Client: key.Name(), Group: model.Group, Input: found.input(h.calibration, body, model.Targets, s.LongThreshold), Surface: e.surface, Path: e.path,
+		Header: requestHeader(r, e, id), Body: body, ModelStart: found.ModelStart, ModelEnd: found.ModelEnd, PlainModel: e.body == formBody,
 		IdleTimeout: s.IdleTimeout, TotalTimeout: s.TotalTimeout,
-	}, fields.Stream, nil
+	}, &found, nil
 }
 
 // failed is what to tell a client that got no whole answer.

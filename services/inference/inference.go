@@ -95,7 +95,6 @@ func (s *Service) key(ctx context.Context) *auth.APIKey {
 	if !ok || s.Keys.Open() {
 		return nil
 	}
-	secret, _ := auth.BearerToken(call.RequestHeader().Get("Authorization"))
-	key, _ := s.Keys.APIKey(secret)
+	key, _ := s.Keys.APIKey(auth.ClientSecret(call.RequestHeader()))
 	return key
 }
