@@ -33,7 +33,7 @@ func (s *Server) chat(x *exchange, b body) error {
 	}
 	x.reply(http.StatusOK, jsonType, fmt.Sprintf(
 		`{"choices":[%s],"created":%d,"model":%s,"system_fingerprint":%q,"object":"chat.completion",%s,"id":"chatcmpl-%s",%s}`,
-		strings.Join(choices, ","), time.Now().Unix(), quote(s.options.Alias), fingerprint, usage(a.tokens, g.tokens), s.id(), timings(a.tokens, g.tokens)))
+		strings.Join(choices, ","), time.Now().Unix(), quote(s.options.Alias), fingerprint, usage(a.tokens, g.tokens()), s.id(), timings(a.tokens, g.tokens())))
 	return nil
 }
 
@@ -72,9 +72,9 @@ func (s *Server) chatStream(x *exchange, a asked) error {
 		out.send(role)
 	}
 	last := fmt.Sprintf(`{"finish_reason":%q,"index":0,"delta":{}}`, g.finish)
-	speed := "," + timings(a.tokens, g.tokens)
+	speed := "," + timings(a.tokens, g.tokens())
 	if a.usage {
-		out.send(event(last, "") + event("", ","+usage(a.tokens, g.tokens)+speed))
+		out.send(event(last, "") + event("", ","+usage(a.tokens, g.tokens())+speed))
 	} else {
 		out.send(event(last, speed))
 	}

@@ -32,7 +32,7 @@ func (s *Server) completions(x *exchange, b body) error {
 	if !ok {
 		return err
 	}
-	used, speed := ","+usage(a.tokens, g.tokens), ","+timings(a.tokens, g.tokens)
+	used, speed := ","+usage(a.tokens, g.tokens()), ","+timings(a.tokens, g.tokens())
 	if out == nil {
 		x.reply(http.StatusOK, jsonType, object(g.reasoning()+g.text(), quote(g.finish), used, speed))
 		return nil
@@ -77,8 +77,8 @@ func (s *Server) native(x *exchange, b body) error {
 	}
 	last := fmt.Sprintf(`{"index":0,"content":%s,"tokens":[],"id_slot":0,"stop":true,"model":%s,"tokens_predicted":%d,"tokens_evaluated":%d,`+
 		`"generation_settings":%s,"prompt":%s,"has_new_line":false,"truncated":false,"stop_type":%q,"stopping_word":%s,"tokens_cached":%d,%s}`,
-		quote(text), quote(s.options.Alias), g.tokens, a.tokens, settings, quote("<s>"+a.prompt), kind, quote(g.stop), a.tokens+g.tokens-1,
-		timings(a.tokens, g.tokens))
+		quote(text), quote(s.options.Alias), g.tokens(), a.tokens, settings, quote("<s>"+a.prompt), kind, quote(g.stop), a.tokens+g.tokens()-1,
+		timings(a.tokens, g.tokens()))
 	if out == nil {
 		x.reply(http.StatusOK, jsonType, last)
 		return nil

@@ -33,12 +33,12 @@ func (s *Server) messages(x *exchange, b body) error {
 	x.reply(http.StatusOK, jsonType, fmt.Sprintf(
 		`{"id":"chatcmpl-%s","type":"message","role":"assistant","content":[%s],"model":%s,"stop_reason":%q,"stop_sequence":%s,`+
 			`"usage":{"cache_read_input_tokens":0,"input_tokens":%d,"output_tokens":%d}}`,
-		s.id(), strings.Join(content, ","), quote(s.options.Alias), reason, sequence, a.tokens, g.tokens))
+		s.id(), strings.Join(content, ","), quote(s.options.Alias), reason, sequence, a.tokens, g.tokens()))
 	return nil
 }
 
 // stopReason is the finish in this dialect.
-func stopReason(g generation) (reason, sequence string) {
+func stopReason(g *generation) (reason, sequence string) {
 	switch {
 	case g.finish == finishLength:
 		return "max_tokens", "null"
@@ -75,7 +75,7 @@ func (s *Server) messageStream(x *exchange, a asked) error {
 	}
 	reason, sequence := stopReason(g)
 	out.send(start + blocks.end() +
-		event("message_delta", `,"delta":{"stop_reason":%q,"stop_sequence":%s},"usage":{"output_tokens":%d}`, reason, sequence, g.tokens) +
+		event("message_delta", `,"delta":{"stop_reason":%q,"stop_sequence":%s},"usage":{"output_tokens":%d}`, reason, sequence, g.tokens()) +
 		event("message_stop", ""))
 	out.end() // no [DONE]
 	return nil

@@ -22,34 +22,44 @@ type piece struct {
 	name, arguments string
 }
 
-// generation is a whole answer, token by token.
+// generation is an answer, token by token. It grows by more until that says no.
 type generation struct {
 	pieces []piece
 	finish string
 	// stop is the stop sequence that ended it, or "".
 	stop string
-	// tokens is how many were made, the one that ends the turn included.
-	tokens int
+
+	room     int // tokens at most
+	counting bool
+	last     int // number said
 }
 
-func (g generation) text() string {
+// tokens is how many were made, the one that ends the turn included.
+func (g *generation) tokens() int {
+	if g.finish == finishLength || g.stop != "" {
+		return len(g.pieces)
+	}
+	return len(g.pieces) + 1
+}
+
+func (g *generation) text() string {
 	return g.join(func(p piece) string { return p.text })
 }
 
-func (g generation) reasoning() string {
+func (g *generation) reasoning() string {
 	return g.join(func(p piece) string { return p.reasoning })
 }
 
-func (g generation) arguments() string {
+func (g *generation) arguments() string {
 	return g.join(func(p piece) string { return p.arguments })
 }
 
 // tool is the name of the tool called, or "".
-func (g generation) tool() string {
+func (g *generation) tool() string {
 	return g.join(func(p piece) string { return p.name })
 }
 
-func (g generation) join(of func(piece) string) string {
+func (g *generation) join(of func(piece) string) string {
 	var b strings.Builder
 	for _, p := range g.pieces {
 		b.WriteString(of(p))
@@ -80,58 +90,58 @@ func lastNumber(prompt string) (n int, ok bool) {
 	return n, err == nil && n >= 0 && n < 1000 && strconv.Itoa(n) == last
 }
 
-// generate makes the answer to a prompt, of room tokens at most.
-func generate(prompt string, tools bool, schema json.RawMessage, stops []string, room int) generation {
-	g := generation{finish: finishLength}
+// generate begins the answer to a prompt, of room tokens at most.
+func generate(prompt string, tools bool, schema json.RawMessage, stops []string, room int) *generation {
+	g := &generation{finish: finishStop, room: room}
 	n, known := lastNumber(prompt)
 	switch {
 	case schema != nil:
 		for _, r := range leastJSON(schema) {
 			g.pieces = append(g.pieces, piece{text: string(r)})
 		}
-		g.finish = finishStop
 	case known && n == 990 && tools:
 		g.pieces = []piece{{}, {}, {name: "get_time", arguments: "{"}, {arguments: `"zone":`}, {arguments: ` "utc"}`}, {}, {}}
 		g.finish = finishTools
+	case known && n == 980:
+		g.pieces = []piece{{}, {reasoning: " let"}, {reasoning: " me"}, {}, {text: " 1"}}
+		g.counting, g.last = true, 1
 	case known:
-		if n == 980 {
-			g.pieces = []piece{{}, {reasoning: " let"}, {reasoning: " me"}, {}, {text: " 1"}}
-			n = 1
-		}
-		g.count(n, room)
+		g.counting, g.last = true, n
 	default:
 		g.pieces = []piece{{text: " 1"}}
-		g.count(1, room)
+		g.counting, g.last = true, 1
 	}
-	if len(g.pieces) > room {
-		g.pieces, g.finish = g.pieces[:room], finishLength
+	if len(g.pieces) >= room {
+		g.pieces, g.finish, g.counting = g.pieces[:room], finishLength, false
 	}
-	g.tokens = len(g.pieces)
-	if g.finish != finishLength {
-		g.tokens++ // the end of the turn
+	if len(stops) > 0 {
+		for g.more() {
+		}
+		g.cutAt(stops)
 	}
-	g.cutAt(stops)
 	return g
 }
 
-// count adds the numbers after n, room pieces at most in all.
-func (g *generation) count(n, room int) {
-	for len(g.pieces) <= room {
-		next, ok := following(n)
-		if !ok {
-			g.finish = finishStop
-			return
-		}
-		g.pieces = append(g.pieces, piece{text: " " + strconv.Itoa(next)})
-		n = next
+// more adds the next number, and reports whether there was one.
+func (g *generation) more() bool {
+	if !g.counting {
+		return false
 	}
+	next, ok := following(g.last)
+	if !ok || len(g.pieces) == g.room {
+		g.counting = false
+		if ok {
+			g.finish = finishLength
+		}
+		return false
+	}
+	g.last = next
+	g.pieces = append(g.pieces, piece{text: " " + strconv.Itoa(next)})
+	return true
 }
 
 // cutAt ends the answer before the first stop sequence in its text.
 func (g *generation) cutAt(stops []string) {
-	if len(stops) == 0 {
-		return
-	}
 	text, at := g.text(), -1
 	for _, s := range stops {
 		if i := strings.Index(text, s); s != "" && i >= 0 && (at < 0 || i < at) {
@@ -145,11 +155,8 @@ func (g *generation) cutAt(stops []string) {
 	end := 0
 	for i, p := range g.pieces {
 		if end+len(p.text) > at {
-			g.pieces[i].text = p.text[:at-end]
-			g.pieces, g.tokens = g.pieces[:i+1], i+1
-			if at == end {
-				g.pieces = g.pieces[:i]
-			}
+			g.pieces[i].text = p.text[:at-end] // its token was made all the same
+			g.pieces = g.pieces[:i+1]
 			return
 		}
 		end += len(p.text)

@@ -16,19 +16,20 @@ func TestGenerate(t *testing.T) {
 		schema       string
 		stops        []string
 		room         int
-		want         generation
+		finish, stop string
+		tokens       int
 		text, reason string
 	}{
-		{"counts", "go 97", false, "", nil, 100, generation{finish: "stop", tokens: 4}, " 98 99 100", ""},
-		{"cut short", "go 97", false, "", nil, 2, generation{finish: "length", tokens: 2}, " 98 99", ""},
-		{"just fits", "go 97", false, "", nil, 3, generation{finish: "stop", tokens: 4}, " 98 99 100", ""},
-		{"goes round", "go 898", false, "", nil, 3, generation{finish: "length", tokens: 3}, " 899 500 501", ""},
-		{"says nothing", "go 950", false, "", nil, 9, generation{finish: "stop", tokens: 1}, "", ""},
-		{"no number", "count", false, "", nil, 2, generation{finish: "length", tokens: 2}, " 1 2", ""},
-		{"reasons", "go 980", false, "", nil, 6, generation{finish: "length", tokens: 6}, " 1 2", " let me"},
-		{"no tool offered", "go 990", false, "", nil, 9, generation{finish: "stop", tokens: 1}, "", ""},
-		{"stop sequence", "go 5", false, "", []string{" 12", " 9"}, 50, generation{finish: "stop", stop: " 9", tokens: 4}, " 6 7 8", ""},
-		{"schema", "go 5", false, schema, nil, 99, generation{finish: "stop", tokens: 40}, `{"n": 1,"ok": false,"c": "red","l": []}`, ""},
+		{"counts", "go 97", false, "", nil, 100, "stop", "", 4, " 98 99 100", ""},
+		{"cut short", "go 97", false, "", nil, 2, "length", "", 2, " 98 99", ""},
+		{"no room", "go 97", false, "", nil, 0, "length", "", 0, "", ""},
+		{"goes round", "go 898", false, "", nil, 3, "length", "", 3, " 899 500 501", ""},
+		{"says nothing", "go 950", false, "", nil, 9, "stop", "", 1, "", ""},
+		{"no number", "count", false, "", nil, 2, "length", "", 2, " 1 2", ""},
+		{"reasons", "go 980", false, "", nil, 6, "length", "", 6, " 1 2", " let me"},
+		{"no tool offered", "go 990", false, "", nil, 9, "stop", "", 1, "", ""},
+		{"stop sequence", "go 5", false, "", []string{" 12", " 9"}, 50, "stop", " 9", 4, " 6 7 8", ""},
+		{"schema", "go 5", false, schema, nil, 99, "stop", "", 40, `{"n": 1,"ok": false,"c": "red","l": []}`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var s json.RawMessage
@@ -36,10 +37,13 @@ func TestGenerate(t *testing.T) {
 				s = json.RawMessage(c.schema)
 			}
 			g := generate(c.prompt, c.tools, s, c.stops, c.room)
+			for g.more() {
+			}
 			assert.Equal(t, c.text, g.text())
 			assert.Equal(t, c.reason, g.reasoning())
-			g.pieces = nil
-			assert.Equal(t, c.want, g)
+			assert.Equal(t, c.finish, g.finish)
+			assert.Equal(t, c.stop, g.stop)
+			assert.Equal(t, c.tokens, g.tokens())
 		})
 	}
 }
@@ -49,7 +53,7 @@ func TestGenerateToolCall(t *testing.T) {
 	assert.Equal(t, "get_time", g.tool())
 	assert.JSONEq(t, `{"zone":"utc"}`, g.arguments())
 	assert.Equal(t, finishTools, g.finish)
-	assert.Equal(t, 8, g.tokens)
+	assert.Equal(t, 8, g.tokens())
 }
 
 func TestTokenize(t *testing.T) {

@@ -43,13 +43,13 @@ func outputText(text string) string {
 	return fmt.Sprintf(`{"type":"output_text","annotations":[],"logprobs":[],"text":%s}`, quote(text))
 }
 
-func (r *response) functionCall(g generation) string {
+func (r *response) functionCall(g *generation) string {
 	return fmt.Sprintf(`{"type":"function_call","status":"completed","arguments":%s,"call_id":%q,"name":%q}`, quote(g.arguments()), r.call, g.tool())
 }
 
-func responseUsage(a asked, g generation) string {
+func responseUsage(a asked, g *generation) string {
 	return fmt.Sprintf(`"usage":{"input_tokens":%d,"output_tokens":%d,"total_tokens":%d,"input_tokens_details":{"cached_tokens":0}}`,
-		a.tokens, g.tokens, a.tokens+g.tokens)
+		a.tokens, g.tokens(), a.tokens+g.tokens())
 }
 
 // event is one server-sent event: its type stands before it and in it.
@@ -82,7 +82,7 @@ func (r *response) stream(x *exchange, a asked) error {
 	}
 	last += event("response.output_item.done", `,"item":%s`, item)
 	last += event("response.completed", `,"response":{"id":%q,"object":"response","created_at":%d,"status":"completed","model":%s,"output":[%s],%s},%s`,
-		r.id, time.Now().Unix(), quote(r.server.options.Alias), item, responseUsage(a, g), timings(a.tokens, g.tokens))
+		r.id, time.Now().Unix(), quote(r.server.options.Alias), item, responseUsage(a, g), timings(a.tokens, g.tokens()))
 	r.out.send(last)
 	r.out.end() // no [DONE]
 	return nil

@@ -9,10 +9,10 @@ import (
 // run waits for a slot and makes the answer, a token at a pace. each, if not nil,
 // gets every piece as it comes. ok is false when the client has gone, and then
 // nothing more is to be sent.
-func (s *Server) run(x *exchange, a asked, each func(piece) bool) (g generation, ok bool, err error) {
+func (s *Server) run(x *exchange, a asked, each func(piece) bool) (g *generation, ok bool, err error) {
 	room := s.options.Context - a.tokens
 	if room <= 0 {
-		return g, false, &refusal{
+		return nil, false, &refusal{
 			status: http.StatusBadRequest, kind: "exceed_context_size_error",
 			message: fmt.Sprintf("request (%d tokens) exceeds the available context size (%d tokens), try increasing it", a.tokens, s.options.Context),
 			more:    fmt.Sprintf(`,"n_prompt_tokens":%d,"n_ctx":%d`, a.tokens, s.options.Context),
@@ -23,7 +23,7 @@ func (s *Server) run(x *exchange, a asked, each func(piece) bool) (g generation,
 	}
 	slot, ok := s.slots.acquire(x.gone)
 	if !ok {
-		return g, false, nil
+		return nil, false, nil
 	}
 	defer s.slots.release(slot)
 	g = generate(a.prompt, a.tools, a.schema, a.stops, room)
@@ -31,9 +31,9 @@ func (s *Server) run(x *exchange, a asked, each func(piece) bool) (g generation,
 	defer poll.Stop()
 	pace := time.NewTimer(s.options.Pace)
 	defer pace.Stop()
-	for _, p := range g.pieces {
-		if !s.token(x, pace, poll, each != nil) || each != nil && !each(p) {
-			return g, false, nil
+	for i := 0; i < len(g.pieces) || g.more(); i++ {
+		if !s.token(x, pace, poll, each != nil) || each != nil && !each(g.pieces[i]) {
+			return nil, false, nil
 		}
 	}
 	return g, true, nil
