@@ -43,14 +43,15 @@ func Of(body []byte) Estimate {
 type role uint8
 
 const (
-	plain    role = iota
-	imageKey      // "image_url": a data URL or an object with one
-	mediaKey      // "input_audio", "video_url", "audio_url"
-	source        // "source" of an Anthropic content block
-	urlKey        // "url"
-	dataKey       // "data"
-	fileKey       // "file_data": a document
-	idsKey        // top-level "input" or "prompt", and the arrays directly in it: their numbers are token ids
+	plain     role = iota
+	imageKey       // "image_url": a data URL or an object with one
+	mediaKey       // "input_audio", "video_url", "audio_url"
+	source         // "source" of an Anthropic content block
+	urlKey         // "url"
+	dataKey        // "data"
+	fileKey        // "file_data": a document
+	idsKey         // top-level "input", "prompt" or "context", and the arrays directly in it: their numbers are token ids
+	imagesKey      // "images": an array of base64 texts, as Ollama takes pictures
 )
 
 type scanner struct {
@@ -187,7 +188,7 @@ func (s *scanner) member(i int) int {
 	}
 	s.cost += price(s.last, '"') + cost
 	s.key = roleOf(name)
-	if s.depth == 1 && (string(name) == "input" || string(name) == "prompt") {
+	if s.depth == 1 && (string(name) == "input" || string(name) == "prompt" || string(name) == "context") {
 		s.key = idsKey
 	}
 	return next
@@ -226,12 +227,13 @@ func afterComma(b []byte) []byte {
 
 // mediaAt says whether the string at i is an image or other media in a place where the API takes one. Elsewhere a data URL is text.
 func (s *scanner) mediaAt(i int) role {
-	if s.key == plain {
-		return plain
-	}
 	parent := s.role()
 	b := s.body[i:]
 	switch {
+	case parent == imagesKey && !s.inObject() && isPicture(b):
+		return imageKey
+	case s.key == plain:
+		return plain
 	case s.key == imageKey, s.key == urlKey && parent == imageKey:
 		if isURL(b, "data:image") || isURL(b, "http") {
 			return imageKey
@@ -247,16 +249,24 @@ func (s *scanner) mediaAt(i int) role {
 	case s.key == dataKey && parent == mediaKey:
 		return mediaKey
 	case s.key == dataKey && parent == source:
-		for _, magic := range []string{"iVBOR", "/9j/", `\/9j\/`, "R0lGOD", "UklGR"} { // PNG, JPEG, GIF, WebP
-			if bytes.HasPrefix(b, []byte(magic)) {
-				return imageKey
-			}
+		if isPicture(b) {
+			return imageKey
 		}
 		return fileKey
 	case s.key == fileKey:
 		return fileKey
 	}
 	return plain
+}
+
+// isPicture reports whether base64 text begins like a PNG, JPEG, GIF or WebP.
+func isPicture(b []byte) bool {
+	for _, magic := range []string{"iVBOR", "/9j/", `\/9j\/`, "R0lGOD", "UklGR"} {
+		if bytes.HasPrefix(b, []byte(magic)) {
+			return true
+		}
+	}
+	return false
 }
 
 func isURL(b []byte, prefix string) bool {
@@ -296,6 +306,8 @@ func roleOf(key []byte) role {
 		return dataKey
 	case "file_data":
 		return fileKey
+	case "images":
+		return imagesKey
 	}
 	return plain
 }
@@ -308,7 +320,8 @@ func notInput(key []byte) bool {
 		"thinking", "thinking_budget", "thinking_budget_tokens", "reasoning", "reasoning_effort", "reasoning_budget",
 		"temperature", "top_p", "top_k", "min_p", "typical_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "repeat_penalty",
 		"logit_bias", "logprobs", "top_logprobs", "stop", "parallel_tool_calls", "cache_prompt", "keep_alive", "encoding_format", "dimensions",
-		"modalities", "prompt_cache_key", "safety_identifier":
+		"modalities", "prompt_cache_key", "safety_identifier",
+		"options", "think", "raw", "truncate": // Ollama's
 		return true
 	}
 	return false

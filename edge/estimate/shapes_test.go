@@ -38,6 +38,9 @@ var shapes = []struct {
 	{"embeddings batch", `{"model":"m","input":[%s,%s,%s]}`, 3},
 	{"messages", `{"model":"m","max_tokens":9,"system":%s,"messages":[{"role":"user","content":%s}]}`, 2},
 	{"messages blocks", `{"model":"m","system":[{"type":"text","text":%s}],"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":%s,"signature":"s"},{"type":"tool_use","id":"t","name":"f","input":{"path":%s}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":%s}]}]}]}`, 4},
+	{"ollama chat", `{"model":"m","messages":[{"role":"system","content":%s},{"role":"assistant","content":"","thinking":%s,"tool_calls":[{"function":{"name":"f","arguments":{"path":%s}}}]},{"role":"tool","tool_name":"f","content":%s}],"options":{"num_ctx":4096}}`, 4},
+	{"ollama generate", `{"model":"m","prompt":%s,"suffix":%s,"system":%s,"template":%s,"keep_alive":"5m"}`, 4},
+	{"ollama embed", `{"model":"m","input":[%s,%s]}`, 2},
 	{"messages tool", `{"model":"m","messages":[],"tools":[{"name":"f","description":%s,"input_schema":{"type":"object"}}]}`, 1},
 }
 
