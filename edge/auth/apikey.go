@@ -25,8 +25,13 @@ func newAPIKey(k Key, running *atomic.Int64) *APIKey {
 	return a
 }
 
-// Name is for people and logs.
-func (a *APIKey) Name() string { return a.name }
+// Name is what the configuration calls the key; empty for no key.
+func (a *APIKey) Name() string {
+	if a == nil {
+		return ""
+	}
+	return a.name
+}
 
 // String is the name.
 func (a *APIKey) String() string { return a.name }

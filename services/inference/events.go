@@ -31,10 +31,9 @@ type run struct {
 
 	begun     bool // started has been sent
 	completed bool // completed has been sent
-	// target is the provider's name for the model, inputTokens what it has counted for
-	// the prompt; 0 if it did not say.
-	target      string
-	inputTokens int
+	// target is the provider's name for the model; the tokens are what it has counted.
+	target string
+	usage  *inferencev1.Usage
 	// reported is the provider's own error, as its node told of it.
 	reported *inferencev1.Failure
 	pending  []byte // of an event that has not come whole
@@ -42,6 +41,14 @@ type run struct {
 
 // Complete implements dispatch.Sink.
 func (r *run) Complete() bool { return r.completed }
+
+// Tokens implements dispatch.Counter.
+func (r *run) Tokens() (input, output int) {
+	if r.usage == nil {
+		return -1, -1
+	}
+	return int(min(r.usage.GetInputTokens(), math.MaxInt32)), int(min(r.usage.GetOutputTokens(), math.MaxInt32))
+}
 
 // Frame implements dispatch.Sink.
 func (r *run) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
@@ -114,7 +121,7 @@ func (r *run) pass(event *inferencev1.RunResponse) error {
 	}
 	switch e := event.GetEvent().(type) {
 	case *inferencev1.RunResponse_Usage:
-		r.inputTokens = int(min(e.Usage.GetInputTokens(), math.MaxInt32))
+		r.usage = e.Usage
 	case *inferencev1.RunResponse_Completed:
 		r.completed = true
 	case *inferencev1.RunResponse_Failed:

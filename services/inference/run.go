@@ -62,6 +62,7 @@ func (s *Service) carry(ctx context.Context, req *inferencev1.RunRequest, r *run
 	if err != nil {
 		return err
 	}
+	request.Client = key.Name()
 	if key != nil {
 		release, ok := key.Admit()
 		if !ok {
@@ -72,7 +73,8 @@ func (s *Service) carry(ctx context.Context, req *inferencev1.RunRequest, r *run
 	err = s.Dispatcher.Do(ctx, request, r)
 	switch {
 	case err == nil && r.completed:
-		s.Calibration.Observe(r.target, request.Input.Estimate, r.inputTokens)
+		counted, _ := r.Tokens()
+		s.Calibration.Observe(r.target, request.Input.Estimate, max(counted, 0))
 	case r.reported != nil:
 		return &rpcerr.ReportedError{Failure: r.reported}
 	case err != nil && s.draining.Load() && !r.begun:
