@@ -1,10 +1,8 @@
 package openai
 
 import (
-	"bufio"
-	"context"
-	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,48 +12,20 @@ import (
 	"github.com/iop-dev/iop/edge/dispatch"
 )
 
-// byHand is a provider whose frames the test gives out.
-func byHand(steps <-chan dispatch.Frame) doFunc {
-	return func(_ context.Context, _ *dispatch.Request, s dispatch.Sink) error {
-		g := grant
-		for f := range steps {
-			if err := s.Frame(&g, &f); err != nil || f.End {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
 // Over HTTP/2, too, a provider's silence is not the client's: nothing waits to be written.
 func TestCase_A20_SilenceOfTheProviderIsNoStall(t *testing.T) {
-	steps := make(chan dispatch.Frame)
-	over(t, byHand(steps), settings(), func(r *rig) {
-		clock := clockwork.NewFakeClock()
-		r.handler.clock = clock
-		go func() {
-			steps <- dispatch.Frame{Head: head(200, "text/event-stream"), Body: []byte(delta)}
-			steps <- dispatch.Frame{Body: []byte(delta)}
-		}()
-		res, err := r.client.Do(r.request("POST", "/v1/chat/completions", streamed))
-		require.NoError(r, err)
-		defer res.Body.Close()
-		body := bufio.NewReader(res.Body)
+	open(t, settings(), "/v1/chat/completions", streamed, func(x *exchange) {
+		x.step(dispatch.Frame{Head: head(200, "text/event-stream"), Body: []byte(delta)})
 		for range 5 {
-			for range 4 { // two events
-				line(r, body)
-			}
 			for range 3 {
-				require.NoError(r, clock.BlockUntilContext(r.Context(), 1))
-				clock.Advance(DefaultStallTimeout)
+				x.pass(1, DefaultStallTimeout)
 			}
-			require.NoError(r, clock.BlockUntilContext(r.Context(), 1))
-			steps <- dispatch.Frame{Body: []byte(delta + delta)}
+			x.step(dispatch.Frame{Body: []byte(delta)})
 		}
-		steps <- dispatch.Frame{Body: []byte(finish), End: true}
-		rest, err := io.ReadAll(body)
-		require.NoError(r, err)
-		require.Equal(r, asked(delta+delta+finish), string(rest))
+		x.last(dispatch.Frame{Body: []byte(finish), End: true})
+		got := <-x.reply
+		require.NoError(x, got.err)
+		require.Equal(x, asked(strings.Repeat(delta, 6)+finish), got.body)
 	})
 }
 
