@@ -107,7 +107,7 @@ func (e *Edge) models() []inference.Model {
 func (e *Edge) settings(snap *config.Snapshot) openai.Settings {
 	cfg := snap.Config
 	s := openai.Settings{
-		Created: e.clock.Now(), Keys: e.keyring, AllowedOrigins: cfg.GetOpenai().GetCors().GetAllowedOrigins(),
+		Created: e.clock.Now(), Keys: e.keyring, Core: e.broker, AllowedOrigins: cfg.GetOpenai().GetCors().GetAllowedOrigins(),
 		LongThreshold: int(cfg.GetLongContextThresholdTokens()), BodyLimit: int64(cfg.GetEdge().GetBodyLimitBytes()),
 		IdleTimeout:  time.Duration(cfg.GetOpenai().GetIdleTimeoutMs()) * time.Millisecond,
 		TotalTimeout: time.Duration(cfg.GetOpenai().GetTimeoutSec()) * time.Second,

@@ -10,7 +10,7 @@ import (
 // toProvider is what may travel with a request besides Content-Type and x-request-id (I01, I07): never credentials, cookies, Host, Origin or forwarding fields.
 var toProvider = []string{"Accept", "Openai-Beta", "Anthropic-Version", "Anthropic-Beta", "X-Session-Id"}
 
-func requestHeader(r *http.Request, id string) []dispatch.Header {
+func requestHeader(r *http.Request, e *endpoint, id string) []dispatch.Header {
 	out := make([]dispatch.Header, 0, len(toProvider)+2)
 	for _, name := range toProvider {
 		for _, v := range r.Header[name] {
@@ -18,7 +18,7 @@ func requestHeader(r *http.Request, id string) []dispatch.Header {
 		}
 	}
 	ct := r.Header.Get("Content-Type") // the one that was checked
-	if ct == "" {
+	if ct == "" || e.body == ollamaJSON {
 		ct = "application/json"
 	}
 	out = append(out, dispatch.Header{Name: "content-type", Value: ct})

@@ -68,10 +68,14 @@ func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
 // maxEchoed bounds how much of a client's own text an error repeats.
 const maxEchoed = 128
 
-func unknownModel(id string) *problem {
+func echoed(id string) string {
 	if len(id) > maxEchoed {
-		id = strings.ToValidUTF8(id[:maxEchoed], "") + "…"
+		return strings.ToValidUTF8(id[:maxEchoed], "") + "…"
 	}
+	return id
+}
+
+func unknownModel(id string) *problem {
 	return &problem{status: http.StatusNotFound, code: "model_not_found", kind: invalidRequest, param: "model",
-		message: "The model " + strconv.Quote(id) + " does not exist. GET /v1/models lists the names; they are case-sensitive."}
+		message: "The model " + strconv.Quote(echoed(id)) + " does not exist. GET /v1/models lists the names; they are case-sensitive."}
 }

@@ -95,7 +95,7 @@ func TestCase_A22_E23_Routing(t *testing.T) {
 			status       int
 			code, allow  string
 		}{
-			{"GET", "/", 404, "not_found", ""},
+			{"GET", "/nope", 404, "not_found", ""},
 			{"POST", "/v1/foo", 404, "not_found", ""},
 			{"POST", "/v1/chat/completions/", 404, "not_found", ""},
 			{"GET", "/v1/models/", 404, "not_found", ""},

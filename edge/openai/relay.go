@@ -161,6 +161,15 @@ func (y *relay) counted() (target string, tokens int) {
 	return y.target, max(y.splicer.Seen().PromptTokens, 0)
 }
 
+// Tokens are what the provider has counted so far; -1 = it has not.
+func (y *relay) Tokens() (input, output int) {
+	if !y.splicing {
+		return -1, -1
+	}
+	seen := y.splicer.Seen()
+	return seen.PromptTokens, seen.CompletionTokens
+}
+
 // reportedError makes dispatch count an answer as failed whose error the provider itself has told the client, in an event (A14).
 type reportedError struct{ failed error }
 
@@ -200,14 +209,14 @@ func (y *relay) classify(head *dispatch.Head) {
 	if !y.success {
 		y.model = nil // errors are the provider's own words; a stream of them is still observed for its event ends
 	}
-	y.sse = y.endpoint.stream == splice.SSE && media == "text/event-stream"
+	y.sse = media == streamTypes[y.endpoint.stream]
 	y.noBody = head.Status == http.StatusNoContent || head.Status == http.StatusResetContent || head.Status == http.StatusNotModified
 	y.splicing = !encoded && (y.sse || y.success && isJSON(media))
 	y.judged = y.splicing && y.sse && y.success && !y.noBody
 	if y.splicing {
 		format := splice.JSON
 		if y.sse {
-			format = splice.SSE
+			format = y.endpoint.stream
 		}
 		y.splicer.Reset(format, y.model)
 	}
@@ -329,7 +338,7 @@ func (y *relay) failed(p problem) {
 // mediaType is the type of a Content-Type in lower case, without parameters; "" if it is none.
 func mediaType(v string) string {
 	switch v {
-	case "application/json", "text/event-stream":
+	case "application/json", "text/event-stream", "application/x-ndjson":
 		return v
 	}
 	media, _, err := mime.ParseMediaType(v)

@@ -23,6 +23,11 @@ type Model struct {
 	ContextWindow int      // tokens of one request; 0 = not stated
 }
 
+// Core tells what runs. *broker.Broker is one.
+type Core interface {
+	Snapshot() admission.Snapshot
+}
+
 // Settings are what a refresh may change. A Settings is never changed once it was handed over.
 type Settings struct {
 	// Models in the order in which they are listed. Ids are unique, exact and case-sensitive.
@@ -30,6 +35,8 @@ type Settings struct {
 	// Created is the listed creation time of every model: when the configuration was read.
 	Created time.Time
 	Keys    Keys
+	// Core is asked which models run; nil = none is known to.
+	Core Core
 	// AllowedOrigins are the browser origins whose pages may call ("https://chat.example.org"); "*" allows all.
 	AllowedOrigins []string
 	// LongThreshold in tokens: an input estimate from there on is a long request.
