@@ -51,7 +51,7 @@ type automaton struct {
 	stack   [4]place
 	skipped int  // open containers of no interest
 	count   int  // the token count being read
-	done    bool // the document says "done":true
+	done    bool // the document says that it is the last: "done":true, or its type
 	text    [keyBytes + 1]byte
 	textLen int    // of the key, the type or the matched part of the end marker
 	held    []byte // withheld start of a model value that began in an earlier chunk
@@ -271,7 +271,11 @@ func (s *Splicer) afterValue(b byte) {
 			s.chosen()
 		}
 		a.pop()
-		s.seen.Done = s.seen.Done || a.done && a.depth == 0 // only now that the object is whole
+		if a.done && a.depth == 0 { // only now that the object is whole
+			s.seen.Done = true
+			s.terminal = s.format == SSE
+			s.seen.Finish = s.seen.Finish || s.terminal
+		}
 	default:
 		a.state = dead
 	}

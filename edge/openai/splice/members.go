@@ -139,10 +139,13 @@ func unescape(k []byte) []byte {
 	return []byte(out)
 }
 
-// typed notes the event types that end a stream of the responses and messages APIs.
+// typed notes the event types that end a stream of the APIs without choices. They are end markers: nothing of the answer comes after them,
+// but for several images.
 func (s *Splicer) typed(t []byte) {
 	switch string(t) {
-	case "message_stop", "response.completed", "response.incomplete":
+	case "message_stop", "response.completed", "response.incomplete", "transcript.text.done", "speech.audio.done":
+		s.json.done = true
+	case "image_generation.completed":
 		s.terminal, s.seen.Finish = true, true
 	case "error", "response.failed":
 		s.seen.Error = true

@@ -19,7 +19,7 @@ const (
 
 // Seen is what has been observed so far.
 type Seen struct {
-	// Done: the end marker passed: [DONE], or a whole object with "done":true.
+	// Done: the end marker passed: [DONE], a whole object with "done":true, or a whole terminal event of the responses, messages or audio API.
 	Done bool
 	// Finish: every choice that has begun carried a finish_reason (neither null nor empty) by the end of its object, or a terminal event type
 	// of the responses or messages API passed.

@@ -91,10 +91,18 @@ func TestCase_A01_A04_A06_A09_A14_A25_A28_Framing(t *testing.T) {
 		{"an error in words", "data: {\"error\":\"no\"}\n\n", Seen{Error: true, PromptTokens: -1, CompletionTokens: -1}},
 		{"an empty error is none", "data: {\"error\":\"\"}\n\n", Seen{PromptTokens: -1, CompletionTokens: -1}},
 		{"an error type", "data: {\"type\":\"error\",\"message\":\"no\"}\n\n", Seen{Error: true, PromptTokens: -1, CompletionTokens: -1}},
-		{"messages end", "data: {\"type\":\"message_stop\"}\n\n", Seen{Finish: true, PromptTokens: -1, CompletionTokens: -1}},
-		{"messages count the cache apart", "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"cache_creation_input_tokens\":100,\"input_tokens\":3,\"cache_read_input_tokens\":2000,\"output_tokens\":1}}}\n\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":9}}\n\ndata: {\"type\":\"message_stop\"}\n\n", Seen{Finish: true, PromptTokens: 2103, CompletionTokens: 9}},
+		{"messages end only with their whole last event", "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\ndata: {\"type\":\"message_stop\"", Seen{PromptTokens: -1, CompletionTokens: -1}},
+		{"responses end only with their whole last event", "data: {\"type\":\"response.completed\",\"response\":{\"status\":\"completed\"}", Seen{PromptTokens: -1, CompletionTokens: -1}},
+		{"a response that is cut short by its limit", "data: {\"response\":{\"model\":\"served\"},\"type\":\"response.incomplete\"}\n\n", Seen{Done: true, Finish: true, PromptTokens: -1, CompletionTokens: -1}},
+		{"a response that failed", "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"message\":\"no\"}}}\n\n", Seen{Error: true, PromptTokens: -1, CompletionTokens: -1}},
+		{"a part of a response that is done", "data: {\"type\":\"response.output_text.done\"}\n\n", Seen{PromptTokens: -1, CompletionTokens: -1}},
+		{"a transcript ends", "data: {\"type\":\"transcript.text.delta\",\"delta\":\"a\"}\n\ndata: {\"type\":\"transcript.text.done\",\"text\":\"a\"}\n\n", Seen{Done: true, Finish: true, PromptTokens: -1, CompletionTokens: -1}},
+		{"speech ends", "data: {\"type\":\"speech.audio.done\"}\n\n", Seen{Done: true, Finish: true, PromptTokens: -1, CompletionTokens: -1}},
+		{"one image of several", "data: {\"type\":\"image_generation.completed\"}\n\n", Seen{Finish: true, PromptTokens: -1, CompletionTokens: -1}},
+		{"messages end", "data: {\"type\":\"message_stop\"}\n\n", Seen{Done: true, Finish: true, PromptTokens: -1, CompletionTokens: -1}},
+		{"messages count the cache apart", "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"cache_creation_input_tokens\":100,\"input_tokens\":3,\"cache_read_input_tokens\":2000,\"output_tokens\":1}}}\n\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":9}}\n\ndata: {\"type\":\"message_stop\"}\n\n", Seen{Done: true, Finish: true, PromptTokens: 2103, CompletionTokens: 9}},
 		{"prompt_tokens have the cache in them", "data: {\"choices\":[{\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":50,\"cache_read_input_tokens\":40,\"completion_tokens\":2}}\n\n", Seen{Finish: true, PromptTokens: 50, CompletionTokens: 2}},
-		{"responses end with usage", "data: {\"type\":\"response.completed\",\"response\":{\"model\":\"served\",\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}}\n\n", Seen{Finish: true, PromptTokens: 3, CompletionTokens: 4}},
+		{"responses end with usage", "data: {\"type\":\"response.completed\",\"response\":{\"model\":\"served\",\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}}\n\n", Seen{Done: true, Finish: true, PromptTokens: 3, CompletionTokens: 4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, size := range []int{1, 2, 5, 16, len(c.body)} {
