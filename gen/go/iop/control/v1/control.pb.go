@@ -112,11 +112,12 @@ func (x *GetEdgeNodeSnapshotResponse) GetSnapshot() *EdgeNodeSnapshot {
 // WatchEdgeNodeSnapshotRequest says from where on.
 type WatchEdgeNodeSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The state that the caller has: what is sent first are the changes since
-	// then, where the Edge still knows it, else everything. Empty = everything.
+	// instance_id of the state that the caller has: what is sent first are the
+	// changes since then, where the Edge still knows it, else everything. Empty =
+	// everything.
 	InstanceId string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// Its revision.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The sequence of the last update that the caller has applied.
+	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -158,9 +159,9 @@ func (x *WatchEdgeNodeSnapshotRequest) GetInstanceId() string {
 	return ""
 }
 
-func (x *WatchEdgeNodeSnapshotRequest) GetRevision() uint64 {
+func (x *WatchEdgeNodeSnapshotRequest) GetSequence() uint64 {
 	if x != nil {
-		return x.Revision
+		return x.Sequence
 	}
 	return 0
 }
@@ -174,7 +175,9 @@ type WatchEdgeNodeSnapshotResponse struct {
 	//
 	//	*WatchEdgeNodeSnapshotResponse_Full
 	//	*WatchEdgeNodeSnapshotResponse_Changes
-	Update        isWatchEdgeNodeSnapshotResponse_Update `protobuf_oneof:"update"`
+	Update isWatchEdgeNodeSnapshotResponse_Update `protobuf_oneof:"update"`
+	// Numbers the states that the Edge has sent to whoever watches; rises.
+	Sequence      uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -234,6 +237,13 @@ func (x *WatchEdgeNodeSnapshotResponse) GetChanges() *SnapshotChanges {
 	return nil
 }
 
+func (x *WatchEdgeNodeSnapshotResponse) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
 type isWatchEdgeNodeSnapshotResponse_Update interface {
 	isWatchEdgeNodeSnapshotResponse_Update()
 }
@@ -255,15 +265,15 @@ func (*WatchEdgeNodeSnapshotResponse_Changes) isWatchEdgeNodeSnapshotResponse_Up
 // SnapshotChanges leads from one snapshot to a later one.
 type SnapshotChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Revision of the state that it is to be applied to.
-	FromRevision uint64 `protobuf:"varint,1,opt,name=from_revision,json=fromRevision,proto3" json:"from_revision,omitempty"`
+	// Sequence of the state that it is to be applied to.
+	FromSequence uint64 `protobuf:"varint,1,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
 	// The later snapshot, whole but for its nodes, requests and endings: these are empty.
 	Rest *EdgeNodeSnapshot `protobuf:"bytes,2,opt,name=rest,proto3" json:"rest,omitempty"`
 	// The nodes that have changed, whole.
 	Nodes []*NodeSnapshot `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// The ids of all nodes, in order, where nodes came or went; else empty.
 	NodeOrder []string `protobuf:"bytes,4,rep,name=node_order,json=nodeOrder,proto3" json:"node_order,omitempty"`
-	// The requests that are new or have changed, whole.
+	// The requests that are new or have changed, whole; of an answer's growth it tells once a second.
 	Requests []*RequestSnapshot `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
 	// The requests that have gone, by enqueue_seq.
 	Gone []uint64 `protobuf:"varint,6,rep,packed,name=gone,proto3" json:"gone,omitempty"`
@@ -303,9 +313,9 @@ func (*SnapshotChanges) Descriptor() ([]byte, []int) {
 	return file_iop_control_v1_control_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *SnapshotChanges) GetFromRevision() uint64 {
+func (x *SnapshotChanges) GetFromSequence() uint64 {
 	if x != nil {
-		return x.FromRevision
+		return x.FromSequence
 	}
 	return 0
 }
@@ -883,7 +893,7 @@ type HistoryPoint struct {
 	Queued uint32 `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`
 	// Longest wait of those, in milliseconds.
 	OldestWaitMs uint64 `protobuf:"varint,6,opt,name=oldest_wait_ms,json=oldestWaitMs,proto3" json:"oldest_wait_ms,omitempty"`
-	// Requests granted in the interval, and the median of their waits in milliseconds.
+	// Requests granted in the interval.
 	Granted uint32 `protobuf:"varint,7,opt,name=granted,proto3" json:"granted,omitempty"`
 	// Median wait of those granted, in milliseconds.
 	WaitP50Ms uint64 `protobuf:"varint,8,opt,name=wait_p50_ms,json=waitP50Ms,proto3" json:"wait_p50_ms,omitempty"`
@@ -2725,13 +2735,14 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x1cWatchEdgeNodeSnapshotRequest\x12(\n" +
 	"\vinstance_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\n" +
 	"instanceId\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\x9e\x01\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xba\x01\n" +
 	"\x1dWatchEdgeNodeSnapshotResponse\x126\n" +
 	"\x04full\x18\x01 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotH\x00R\x04full\x12;\n" +
-	"\achanges\x18\x02 \x01(\v2\x1f.iop.control.v1.SnapshotChangesH\x00R\achangesB\b\n" +
+	"\achanges\x18\x02 \x01(\v2\x1f.iop.control.v1.SnapshotChangesH\x00R\achanges\x12\x1a\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequenceB\b\n" +
 	"\x06update\"\xc2\x02\n" +
 	"\x0fSnapshotChanges\x12#\n" +
-	"\rfrom_revision\x18\x01 \x01(\x04R\ffromRevision\x124\n" +
+	"\rfrom_sequence\x18\x01 \x01(\x04R\ffromSequence\x124\n" +
 	"\x04rest\x18\x02 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotR\x04rest\x122\n" +
 	"\x05nodes\x18\x03 \x03(\v2\x1c.iop.control.v1.NodeSnapshotR\x05nodes\x12\x1d\n" +
 	"\n" +
