@@ -32,7 +32,10 @@ type Form struct {
 // *Error: servers read odd spellings differently, so only what all of them read alike passes.
 func Boundary(contentType string) (boundary string, isForm bool, err error) {
 	media, params, broken := mime.ParseMediaType(contentType)
-	if media != "multipart/form-data" {
+	if broken != nil {
+		media, _, _ = strings.Cut(contentType, ";")
+	}
+	if !strings.EqualFold(strings.Trim(media, " \t"), "multipart/form-data") {
 		return "", false, nil
 	}
 	boundary = params["boundary"]
@@ -58,7 +61,7 @@ func isBoundary(b string) bool {
 // unseen. Whatever some server could take for a boundary and another one not is refused, since the two would see different fields; a line
 // that only begins like a boundary is content to all. The error is an *Error.
 func ScanForm(body []byte, boundary string) (Form, error) {
-	s := formScanner{body: body, dash: []byte("--" + boundary)}
+	s := formScanner{body: body, dash: []byte("--" + boundary), line: []byte("\r\n--" + boundary)}
 	if err := s.scan(); err != nil {
 		return Form{}, err
 	}
@@ -71,6 +74,7 @@ func ScanForm(body []byte, boundary string) (Form, error) {
 type formScanner struct {
 	body []byte
 	dash []byte // two dashes and the boundary
+	line []byte // a line end and those
 	form Form
 	seen bool // whether the model came
 }
@@ -140,7 +144,7 @@ func (s *formScanner) bareLineEnds() *Error {
 func (s *formScanner) contentEnd(i int) (end int, kind delimiterKind, next int) {
 	// The CR LF before a delimiter belongs to it; that of an empty content is the one that ended the header.
 	for at := i; ; {
-		n := bytes.Index(s.body[at-2:], append([]byte("\r\n"), s.dash...))
+		n := bytes.Index(s.body[at-2:], s.line)
 		if n < 0 {
 			return len(s.body), none, len(s.body)
 		}
@@ -238,7 +242,7 @@ func (p *formPart) dispose(value string) bool {
 	for first := true; ; first = false {
 		key, after, found := strings.Cut(rest, "=")
 		key = strings.ToLower(strings.Trim(key, " \t"))
-		if !found || !isToken(key) || first != (key == "name") || key == "name*" {
+		if !found || !isToken(key) || first != (key == "name") || strings.HasPrefix(key, "name*") {
 			return false
 		}
 		var text string
