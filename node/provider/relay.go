@@ -64,7 +64,7 @@ func (x *exchange) relay(resp *http.Response) (*Frame, error) {
 		return failed(disconnected, "provider %s answered with status %d; redirects are not followed, so base_url must name the final address", x.instance.id, resp.StatusCode), nil
 	}
 	shape := shapeOf(resp)
-	if shape == whole && resp.StatusCode < 300 && resp.Header.Get("Content-Encoding") == "" && unframed(resp) {
+	if shape == whole && resp.StatusCode < 300 && resp.StatusCode != http.StatusResetContent && resp.Header.Get("Content-Encoding") == "" && unframed(resp) {
 		resp.Body = &jsonBody{ReadCloser: resp.Body}
 	}
 	switch {
