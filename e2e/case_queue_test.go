@@ -394,17 +394,7 @@ func TestCase_C15_EveryOverloadSaysWhenToComeBack(t *testing.T) {
 	defer end()
 	told(r.ask(t.Context(), chatBody("dark", false, "")), http.StatusServiceUnavailable, "provider_unavailable")
 	small := func() answer {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/v1/chat/completions", strings.NewReader(chatBody("m", false, "")))
-		require.NoError(t, err)
-		req.Header.Set("Authorization", "Bearer "+smallKey)
-		req.Header.Set("Content-Type", "application/json")
-		res, err := r.client.Do(req)
-		if err != nil {
-			return answer{err: err}
-		}
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		return answer{res.StatusCode, res.Header, string(text), err}
+		return r.fetch(t.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(chatBody("m", false, "")), "Authorization", "Bearer "+smallKey)
 	}
 	waits := make(chan answer, 1)
 	go func() { waits <- small() }()

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"syscall"
@@ -52,11 +51,7 @@ func TestCase_C21_OnlyWhatOpenedNothingMovesOn(t *testing.T) {
 		for range 3 {
 			_ = sse(w, chunk(asked(t, body), "part "))
 		}
-		c, _, err := http.NewResponseController(w).Hijack()
-		if err == nil {
-			_ = c.(*net.TCPConn).SetLinger(0)
-			_ = c.Close()
-		}
+		reset(w)
 	})
 	healthy := newStub(t, func(w http.ResponseWriter, _ *http.Request, body []byte) { complete(w, asked(t, body), "whole answer") })
 	r := start(t, edgeFile(

@@ -18,8 +18,8 @@ func newNode(logs *logFlags, stdout, stderr io.Writer) *cobra.Command {
 		Long: `Run a Node: it dials its Edge, registers, and runs what the Edge sends against
 the inference servers on this machine.
 
-SIGINT and SIGTERM stop it in order: running work is finished first; a second
-one stops it at once. Exit code 3: the finite number of attempts to reach the
+SIGINT, SIGTERM and the close of its terminal stop it in order: running work is
+finished first; a second signal stops it at once. Exit code 3: the finite number of attempts to reach the
 Edge has failed. 4: the Edge refused the token, or the configuration is bad.`,
 		Args: noArgs,
 		RunE: operation(func(c *cobra.Command, _ []string) error {
@@ -37,7 +37,9 @@ Edge has failed. 4: the Edge refused the token, or the configuration is bad.`,
 			if problems := config.CheckFiles().All(); len(problems) > 0 {
 				return refused(problems)
 			}
-			return noded.Run(c.Context(), noded.Options{
+			ctx, release := untilHangup(c.Context())
+			defer release()
+			return noded.Run(ctx, noded.Options{
 				Config: config, Logger: log, Version: currentVersion().Version,
 			})
 		}),

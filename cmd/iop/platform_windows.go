@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"syscall"
 	"time"
@@ -11,6 +12,11 @@ import (
 // onHangup never tells: Windows has no SIGHUP.
 func onHangup() (hangups <-chan os.Signal, ignore func()) {
 	return nil, func() {}
+}
+
+// untilHangup is ctx: the close of a console comes as a signal of its own.
+func untilHangup(ctx context.Context) (_ context.Context, release func()) {
+	return ctx, func() {}
 }
 
 // closeTime is what Windows leaves a process whose console is closed, whose user

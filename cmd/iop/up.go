@@ -50,7 +50,9 @@ at their usual ports, and serves the built-in simulator when there is none.`,
 			if err := up.CheckListen(flags.listen); err != nil {
 				return usagef("%w", err)
 			}
-			return runUp(c.Context(), flags, stdout, stderr, log)
+			ctx, release := untilHangup(c.Context())
+			defer release()
+			return runUp(ctx, flags, stdout, stderr, log)
 		}),
 	}
 	f := c.Flags()
