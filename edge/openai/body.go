@@ -46,11 +46,19 @@ func readBody(w http.ResponseWriter, r *http.Request, s *active, kind bodyKind) 
 			forget()
 		}
 	}()
+	room := s.Intake.Share()
+	defer room.Release()
 	// One byte more than announced, so that the read that finds EOF needs no room.
 	size := min(max(r.ContentLength, 511)+1, firstBuffer, s.BodyLimit+1)
+	if !room.Grow(size) {
+		return nil, crowded()
+	}
 	body := make([]byte, 0, size)
 	for {
 		if len(body) == cap(body) {
+			if !room.Grow(nextSize(int64(len(body)), r.ContentLength, s.BodyLimit)) {
+				return nil, crowded()
+			}
 			body = grow(body, r.ContentLength, s.BodyLimit)
 		}
 		n, err := r.Body.Read(body[len(body):cap(body)])
@@ -78,14 +86,18 @@ func readBody(w http.ResponseWriter, r *http.Request, s *active, kind bodyKind) 
 
 // grow makes room for the rest of a body: in few steps towards an announced length, so that little is copied and little left behind.
 func grow(body []byte, announced, limit int64) []byte {
-	have := int64(len(body))
+	grown := make([]byte, len(body), nextSize(int64(len(body)), announced, limit))
+	copy(grown, body)
+	return grown
+}
+
+// nextSize is the room of a body that has filled the one it had.
+func nextSize(have, announced, limit int64) int64 {
 	size := have * 2
 	if announced >= have {
 		size = min(announced+1, have*growth)
 	}
-	grown := make([]byte, have, min(size, limit+1))
-	copy(grown, body)
-	return grown
+	return min(size, limit+1)
 }
 
 // progress ends the read of a body that stalls.
@@ -131,6 +143,12 @@ func (p *progress) stop() {
 
 // Error makes a problem an error for the functions that read a request.
 func (p *problem) Error() string { return p.message }
+
+// crowded sheds a request for whose body there is no memory: other clients are sending theirs.
+func crowded() *problem {
+	return &problem{status: http.StatusServiceUnavailable, code: "draining", kind: serverError, hangUp: true, retryAfter: 5,
+		message: "The server is receiving as many large requests as it can hold. Retry later."}
+}
 
 func tooLarge(limit int64) *problem {
 	return &problem{status: http.StatusRequestEntityTooLarge, code: "request_too_large", kind: invalidRequest, hangUp: true,

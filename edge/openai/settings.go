@@ -5,6 +5,7 @@ import (
 
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/auth"
+	"github.com/iop-dev/iop/edge/intake"
 )
 
 // Keys knows the API keys. *auth.Keyring is one; a test may bring another.
@@ -43,6 +44,8 @@ type Settings struct {
 	LongThreshold int
 	// BodyLimit in bytes.
 	BodyLimit int64
+	// Intake is the memory for bodies that are still on their way; nil = as much as they want.
+	Intake *intake.Budget
 	// HeaderLimit in bytes over all fields of a request; 0 = DefaultHeaderLimit. It has to be below the server's own MaxHeaderBytes.
 	HeaderLimit int
 	// BodyTimeout is the longest time in which a client may send less than 4 KiB of its body; 0 = DefaultBodyTimeout.
