@@ -20,7 +20,7 @@ var surfaces = map[string]admission.Surface{
 	"lemonade":  texts | admission.SurfaceCountTokens | vectors | admission.SurfaceTranscription | admission.SurfaceSpeech | admission.SurfaceImages,
 	"lmstudio":  texts | admission.SurfaceEmbeddings,
 	"mlx":       admission.SurfaceChat | admission.SurfaceCompletions,
-	"simulator": admission.SurfaceChat | admission.SurfaceCompletions | admission.SurfaceEmbeddings,
+	"simulator": texts | admission.SurfaceCountTokens | admission.SurfaceEmbeddings,
 }
 
 const (

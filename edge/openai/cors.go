@@ -7,7 +7,7 @@ import (
 )
 
 // exposed are the fields that a page may read besides the safe-listed ones.
-const exposed = "X-Request-Id, X-Iop-Node, X-Iop-Provider, X-Iop-Queue-Ms, Retry-After, X-Should-Retry"
+const exposed = "X-Request-Id, Request-Id, X-Iop-Node, X-Iop-Provider, X-Iop-Queue-Ms, Retry-After, Retry-After-Ms, X-Should-Retry"
 
 // crossOrigin marks the reply, whatever it becomes, as readable by a page of an allowed origin (I09).
 func crossOrigin(w http.ResponseWriter, r *http.Request, s *active) {

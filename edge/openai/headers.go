@@ -26,13 +26,13 @@ func requestHeader(r *http.Request, e *endpoint, id string) []dispatch.Header {
 }
 
 // toClient reports whether a provider's header field reaches the client. Content-Length is recomputed; Date, Server, cookies and
-// anything about the connection or the bytes' identity are not the client's business.
+// anything about the connection or the bytes' identity are not the client's business; the request's id is the Edge's own.
 func toClient(name string) bool {
 	switch name {
-	case "content-type", "cache-control", "retry-after", "content-encoding", "content-language":
+	case "content-type", "cache-control", "content-encoding", "content-language", "retry-after", "retry-after-ms", "x-should-retry":
 		return true
 	}
-	return strings.HasPrefix(name, "openai-") || strings.HasPrefix(name, "x-ratelimit-")
+	return strings.HasPrefix(name, "openai-") || strings.HasPrefix(name, "x-ratelimit-") || strings.HasPrefix(name, "anthropic-ratelimit-")
 }
 
 // headerSize is what the fields of a request take, about as they came.

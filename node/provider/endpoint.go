@@ -66,6 +66,9 @@ func endpoints(root *url.URL, kind string) map[string]*url.URL {
 	for _, path := range paths {
 		all[path] = below(root, path)
 	}
+	if kind == lemonadeType { // which has it under this name alone
+		all["/v1/rerank"] = below(root, "/v1/reranking")
+	}
 	if kind == ollamaType {
 		for _, path := range ollamaPaths {
 			all[path] = below(root, path)

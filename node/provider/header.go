@@ -43,13 +43,15 @@ func requestHeader(fields []*runtimev1.Header, bearer string) http.Header {
 	return h
 }
 
-// responseHeaders may go from a provider to a client, next to openai-* and
-// x-ratelimit-*. Hop-by-hop fields, cookies, digests and the length do not pass:
+// responseHeaders may go from a provider to a client, next to openai-*,
+// x-ratelimit-* and anthropic-ratelimit-*. Hop-by-hop fields, cookies, digests and the length do not pass:
 // the length is computed anew, and the model value may change.
 var responseHeaders = map[string]bool{
 	"Content-Type":     true,
 	"Cache-Control":    true,
 	"Retry-After":      true,
+	"Retry-After-Ms":   true,
+	"X-Should-Retry":   true,
 	"Content-Encoding": true,
 	"Content-Language": true,
 }
@@ -58,7 +60,8 @@ var responseHeaders = map[string]bool{
 func responseHead(resp *http.Response, eventStream bool) *runtimev1.ResponseHead {
 	head := &runtimev1.ResponseHead{Status: uint32(resp.StatusCode)}
 	for name, values := range resp.Header {
-		allowed := responseHeaders[name] || strings.HasPrefix(name, "Openai-") || strings.HasPrefix(name, "X-Ratelimit-")
+		allowed := responseHeaders[name] || strings.HasPrefix(name, "Openai-") || strings.HasPrefix(name, "X-Ratelimit-") ||
+			strings.HasPrefix(name, "Anthropic-Ratelimit-")
 		if !allowed || eventStream && name == "Cache-Control" {
 			continue
 		}

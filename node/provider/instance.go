@@ -42,6 +42,7 @@ type profile struct {
 }
 
 const (
+	lemonadeType  = "lemonade"
 	ollamaType    = "ollama"
 	simulatorType = "simulator"
 )
@@ -51,7 +52,7 @@ var profiles = map[string]profile{
 	"vllm":        {},
 	"llamacpp":    {streamEndsConn: true},
 	ollamaType:    {},
-	"lemonade":    {},
+	lemonadeType:  {},
 	"lmstudio":    {},
 	"mlx":         {deafToHalfClose: true},
 	simulatorType: {},
@@ -59,7 +60,7 @@ var profiles = map[string]profile{
 
 // Types is every provider type a node can run, for its registration.
 func Types() []string {
-	return []string{"openai", "vllm", "llamacpp", ollamaType, "lemonade", "lmstudio", "mlx", simulatorType}
+	return []string{"openai", "vllm", "llamacpp", ollamaType, lemonadeType, "lmstudio", "mlx", simulatorType}
 }
 
 // settings of a provider that may change while it runs; immutable themselves.

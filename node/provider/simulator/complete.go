@@ -83,22 +83,30 @@ func (s *Simulator) complete(w http.ResponseWriter, r *http.Request, f form) {
 
 // stream writes one event per token and one with the reason of the end.
 func (s *Simulator) stream(r *http.Request, a *streamed, f form, base func(string) map[string]any, words []string, finish string, breakOff bool) {
-	started := s.clock.Now()
 	chunk := base(f.chunkObject)
+	s.speak(r, words, breakOff, func(n int, word string) {
+		field, value := f.delta(word, n == 0)
+		chunk["choices"] = []any{map[string]any{"index": 0, field: value, "finish_reason": nil}}
+		a.event(chunk)
+	})
+	field, value := f.delta("", false)
+	chunk["choices"] = []any{map[string]any{"index": 0, field: value, "finish_reason": finish}}
+	a.event(chunk)
+}
+
+// speak says each word when it is due. It ends the connection if the client has
+// gone, and half-way if the answer is to break off.
+func (s *Simulator) speak(r *http.Request, words []string, breakOff bool, say func(n int, word string)) {
+	started := s.clock.Now()
 	for n, word := range words {
 		if !s.pace(r.Context(), started, n) || breakOff && n == (len(words)+1)/2 {
 			panic(http.ErrAbortHandler)
 		}
-		field, value := f.delta(word, n == 0)
-		chunk["choices"] = []any{map[string]any{"index": 0, field: value, "finish_reason": nil}}
-		a.event(chunk)
+		say(n, word)
 	}
 	if breakOff {
 		panic(http.ErrAbortHandler)
 	}
-	field, value := f.delta("", false)
-	chunk["choices"] = []any{map[string]any{"index": 0, field: value, "finish_reason": finish}}
-	a.event(chunk)
 }
 
 // breakOff promises a whole answer, sends half of it and hangs up.
@@ -121,21 +129,27 @@ type streamed struct {
 	started bool
 }
 
-func (a *streamed) event(value any) {
+func (a *streamed) event(value any) { a.named("", value) }
+
+// named writes an event whose name is its type, as the APIs without choices have them.
+func (a *streamed) named(name string, value any) {
 	data, err := json.Marshal(value)
 	if err != nil {
 		panic(fmt.Sprintf("simulator: an event cannot be written as JSON: %v", err))
 	}
-	a.send(data)
+	if name != "" {
+		name = "event: " + name + "\n"
+	}
+	a.send(name, data)
 }
 
-func (a *streamed) send(data []byte) {
+func (a *streamed) send(name string, data []byte) {
 	if !a.started {
 		a.started = true
 		a.w.Header().Set("Content-Type", "text/event-stream")
 		a.w.Header().Set("Cache-Control", "no-cache")
 	}
-	_, err := fmt.Fprintf(a.w, "data: %s\n\n", data)
+	_, err := fmt.Fprintf(a.w, "%sdata: %s\n\n", name, data)
 	if err == nil {
 		err = a.rc.Flush()
 	}
@@ -149,7 +163,7 @@ func (a *streamed) done(r *http.Request) {
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler)
 	}
-	a.send([]byte("[DONE]"))
+	a.send("", []byte("[DONE]"))
 }
 
 // embed answers with a vector per input that depends on the input's words only.

@@ -3,6 +3,9 @@
 // settable speed, and fails on request. Demos and tests use it, and `iop up` when
 // it finds no real server.
 //
+// It speaks chat completions, completions, embeddings, messages with their token
+// count, and responses.
+//
 // It always says what it is: system_fingerprint is "iop-simulator", ids begin
 // with "sim-", answers with "[IOP simulator]".
 //

@@ -12,12 +12,15 @@ import (
 type request struct {
 	Model               string          `json:"model"`
 	Messages            []message       `json:"messages"`
+	System              text            `json:"system"`
+	Instructions        text            `json:"instructions"`
 	Prompt              text            `json:"prompt"`
 	Input               json.RawMessage `json:"input"`
 	Stream              bool            `json:"stream"`
 	StreamOptions       streamOptions   `json:"stream_options"`
 	MaxTokens           *int            `json:"max_tokens"`
 	MaxCompletionTokens *int            `json:"max_completion_tokens"`
+	MaxOutputTokens     *int            `json:"max_output_tokens"`
 }
 
 type streamOptions struct {
@@ -63,9 +66,23 @@ func (t *text) UnmarshalJSON(raw []byte) error {
 // tokens are the words of a text: the simulator's only notion of a token.
 func (t text) tokens() []string { return strings.Fields(string(t)) }
 
-// promptTokens counts the prompt of a chat or a completion.
+// converse turns the input of the responses API into messages: a string, or an
+// array of items, of which those with a text count.
+func (r *request) converse() error {
+	var one string
+	if json.Unmarshal(r.Input, &one) == nil {
+		r.Messages = []message{{Role: "user", Content: text(one)}}
+		return nil
+	}
+	if err := json.Unmarshal(r.Input, &r.Messages); err != nil {
+		return fmt.Errorf("input must be a string or an array of items")
+	}
+	return nil
+}
+
+// promptTokens counts the prompt, whatever the API calls its parts.
 func (r *request) promptTokens() int {
-	n := len(r.Prompt.tokens())
+	n := len(r.Prompt.tokens()) + len(r.System.tokens()) + len(r.Instructions.tokens())
 	for _, m := range r.Messages {
 		n += len(m.Content.tokens())
 	}
@@ -89,6 +106,8 @@ func (r *request) limit() (n int, ok bool) {
 	switch {
 	case r.MaxCompletionTokens != nil:
 		return max(*r.MaxCompletionTokens, 0), true
+	case r.MaxOutputTokens != nil:
+		return max(*r.MaxOutputTokens, 0), true
 	case r.MaxTokens != nil && *r.MaxTokens >= 0:
 		return *r.MaxTokens, true
 	}

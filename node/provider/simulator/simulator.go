@@ -48,6 +48,9 @@ func New(config *runtimev1.Simulator, clock clockwork.Clock) *Simulator {
 	s.mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) { s.complete(w, r, chatForm) })
 	s.mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) { s.complete(w, r, completionForm) })
 	s.mux.HandleFunc("POST /v1/embeddings", s.embed)
+	s.mux.HandleFunc("POST /v1/messages", s.message)
+	s.mux.HandleFunc("POST /v1/messages/count_tokens", s.countTokens)
+	s.mux.HandleFunc("POST /v1/responses", s.respond)
 	s.mux.HandleFunc("GET /v1/models", s.listModels)
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]any{"status": "ok", "server": Fingerprint})
