@@ -185,10 +185,33 @@ func FuzzSplice(f *testing.F) {
 		if !bytes.Contains(body, []byte("mod")) && !bytes.Contains(body, []byte(`\u`)) {
 			require.Equal(t, string(body), string(one))
 		}
+		if format == SSE {
+			checkEvents(t, body, string(one), int(size))
+		}
 		if format == JSON && json.Valid(body) {
 			require.Equal(t, string(replace(body, referenceJSON(body, false), replacement)), string(one))
 		}
 	})
+}
+
+// checkEvents holds what came of a stream against a parser that looks at whole events, and against what may be put into it.
+func checkEvents(t *testing.T, body []byte, out string, cut int) {
+	splicable := !bytes.HasPrefix(body, bom) // which the reference does not know
+	for _, data := range events(string(body) + "\n\n") {
+		splicable = splicable && (json.Valid([]byte(data)) || !strings.Contains(data, "mod") && !strings.Contains(data, `\u`))
+	}
+	if splicable {
+		require.Equal(t, string(replace(body, referenceSSE(body), replacement)), out)
+	}
+	cut = min(cut, len(body))
+	s := New(SSE, []byte(replacement))
+	before := string(s.Append(nil, body[:cut]))
+	read := events(before + s.Terminator() + "data: lost\n\n")
+	require.Equal(t, "lost", read[len(read)-1], "an error event is one of its own")
+	if between, rest := s.BetweenEvents(), body[cut:]; between {
+		after := string(s.Close(s.Append(nil, rest)))
+		require.Equal(t, events(before+after), events(before+": keep-alive\n\n"+after), "a comment is no part of an event")
+	}
 }
 
 var sink []byte
