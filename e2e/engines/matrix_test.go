@@ -41,7 +41,7 @@ var matrix = []row{
 		"openai (npm)", onLlamacpp,
 		[]string{
 			"chat", "stream", "length", "tools", "tools stream", "structured", "completions", "responses", "responses stream",
-			"embeddings", "embeddings float", "abort",
+			"embeddings", "embeddings float", "abort", "retry 429", "retry 503", "audio refused", "images refused",
 		},
 		"",
 	},
@@ -53,9 +53,13 @@ var matrix = []row{
 	},
 	{
 		"@anthropic-ai/sdk", onLlamacpp,
-		[]string{"chat", "stream", "length", "tools", "tools stream", "count tokens", "abort"},
-		"",
+		[]string{
+			"chat", "stream", "length", "tools", "tools stream", "count tokens", "auth token", "abort", "unknown model", "wrong key",
+			"retry 429", "retry 503",
+		},
+		"models: `/v1/models` lists them in OpenAI's form only",
 	},
+	{"@anthropic-ai/sdk", onFaulty, []string{"no retry 502", "no retry 504"}, ""},
 	{
 		"ai + @ai-sdk/openai-compatible", onOllama,
 		[]string{"chat", "stream", "length", "embeddings", "abort", "unknown model", "wrong key", "tools refused", "retry 429", "retry 503"},
@@ -78,6 +82,15 @@ var matrix = []row{
 		"",
 	},
 	{"@langchain/openai", onFaulty, []string{"retries all the same 502"}, ""},
+	{
+		"ollama (npm)", onOllama,
+		[]string{
+			"chat", "stream", "length", "generate", "generate stream", "embeddings", "list", "ps", "show", "version", "abort",
+			"unknown model", "wrong key", "tools refused",
+		},
+		"retries: the library has none; pull, push, create, copy, delete: IOP manages no models",
+	},
+	{"ollama (npm)", onLlamacpp, []string{"native refused"}, "the rest: llama.cpp has no `/api/chat` of Ollama's form"},
 }
 
 var rewrite = flag.Bool("rewrite", false, "write the table of README.md anew")

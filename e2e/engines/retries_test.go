@@ -4,6 +4,7 @@ package engines
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -29,20 +30,23 @@ func init() {
 	}
 }
 
-// occupy takes the one slot of Ollama until the returned function is called.
-func occupy(t *testing.T) (release func()) {
+// occupy takes the one slot of the server until the returned function is called.
+func (s served) occupy(t *testing.T) (release func()) {
 	t.Helper()
 	held, end := context.WithCancel(ctx)
-	prompt := t.Name() + " holds the slot, go 901"
+	prompt := fmt.Sprintf("%s holds the slot, go %d", t.Name(), s.endless)
 	done := make(chan struct{})
 	before := len(exchanges(prompt))
 	go func() {
 		defer close(done)
-		_, _ = openaiGo{}.ask(held, running.viaIOP(), call{Model: modelBig, Prompt: prompt})
+		_, _ = openaiGo{}.ask(held, running.viaIOP(), call{Model: s.model, Prompt: prompt, Stream: true})
 	}()
 	release = func() { end(); <-done }
 	t.Cleanup(release)
-	require.Eventually(t, func() bool { return len(exchanges(prompt)) == before+1 && running.engine.atWork(prompt) }, soon, tick)
+	require.Eventually(t, func() bool {
+		at := exchanges(prompt)
+		return len(at) == before+1 && at[before].Status == http.StatusOK
+	}, soon, tick, "the holder is being answered")
 	return release
 }
 
@@ -59,17 +63,17 @@ func requireRetried(t *testing.T, got seen, prompt string, status int) {
 }
 
 func retriesAfterQueueFull(t *testing.T, s scene) {
-	release := occupy(t)
+	release := s.occupy(t)
 	granted := snapshot(t).GetCounters().GetGranted()
 	waiter := make(chan error, 1)
 	go func() {
-		_, err := openaiGo{}.ask(ctx, running.viaIOP(), call{Model: modelNarrow, Prompt: t.Name() + " waits, go 98"})
+		_, err := openaiGo{}.ask(ctx, running.viaIOP(), call{Model: s.narrow, Prompt: t.Name() + " waits, go 98"})
 		waiter <- err
 	}()
 	require.Eventually(t, func() bool { return snapshot(t).GetQueueTotal() == 1 }, soon, tick)
 
 	prompt := marked(t, 97)
-	got := s.playAt(t, running.viaIOP(), "chat", ask{Model: modelNarrow, Prompt: prompt, Retries: 2}, func(status int) {
+	got := s.playAt(t, running.viaIOP(), "chat", ask{Model: s.narrow, Prompt: prompt, Retries: 2}, func(status int) {
 		if status == http.StatusTooManyRequests {
 			release()
 		}
@@ -80,10 +84,10 @@ func retriesAfterQueueFull(t *testing.T, s scene) {
 }
 
 func retriesAfterQueueTimeout(t *testing.T, s scene) {
-	release := occupy(t)
+	release := s.occupy(t)
 	granted := snapshot(t).GetCounters().GetGranted()
 	prompt := marked(t, 97)
-	got := s.playAt(t, running.viaIOP(), "chat", ask{Model: modelBrief, Prompt: prompt, Retries: 2}, func(status int) {
+	got := s.playAt(t, running.viaIOP(), "chat", ask{Model: s.brief, Prompt: prompt, Retries: 2}, func(status int) {
 		if status == http.StatusServiceUnavailable {
 			release()
 		}

@@ -60,7 +60,13 @@ else
 fi
 
 step 'the official clients of npm'
-(cd "$here/clients" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
+installed=$here/clients/node_modules/.installed-lock.json
+if cmp -s "$here/clients/package-lock.json" "$installed"; then
+  echo 'already there' >&2
+else
+  (cd "$here/clients" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
+  cp "$here/clients/package-lock.json" "$installed"
+fi
 
 step 'bin/iop'
 make --no-print-directory -C "$root" build >&2

@@ -20,6 +20,7 @@ var passedScenarios atomic.Int64
 
 // TestClients runs the matrix, each client against each server, entry by entry.
 func TestClients(t *testing.T) {
+	t.Cleanup(func() { assert.NoError(t, stopApplications()) })
 	for _, r := range matrix {
 		c, known := clients[r.client]
 		require.True(t, known, "no client %s", r.client)
@@ -40,13 +41,16 @@ func TestClients(t *testing.T) {
 // served is how a server of the matrix is asked through IOP.
 type served struct {
 	model string // of IOP's catalogue
+	// narrow and brief lead to the same slot, with room for one waiter and with a
+	// short wait.
+	narrow, brief string
 	// endless is a start whose answer goes on, and calling one that calls a tool.
 	endless, calling int
 }
 
 var servers = map[string]served{
-	onOllama:   {model: modelBig, endless: endless},
-	onLlamacpp: {model: modelLlama, endless: 501, calling: 990},
+	onOllama:   {model: modelBig, narrow: modelNarrow, brief: modelBrief, endless: endless},
+	onLlamacpp: {model: modelLlama, narrow: modelLlamaNarrow, brief: modelLlamaBrief, endless: 501, calling: 990},
 	onFaulty:   {model: modelDropped},
 }
 
@@ -76,6 +80,7 @@ func (s scene) playAt(t *testing.T, at endpoint, scenario string, a ask, attempt
 // scenarios is what the names of the matrix stand for.
 var scenarios = map[string]func(*testing.T, scene){
 	"chat":              counted,
+	"auth token":        counted,
 	"stream":            counted,
 	"completions":       counted,
 	"responses":         counted,
@@ -97,6 +102,13 @@ var scenarios = map[string]func(*testing.T, scene){
 	"tools refused":     toolsRefused,
 	"responses refused": func(t *testing.T, s scene) { engineHasNone(t, s, "responses") },
 	"messages refused":  func(t *testing.T, s scene) { engineHasNone(t, s, "chat") },
+	"audio refused":     uploadRefused,
+	"images refused":    notServed,
+	"list":              listed,
+	"ps":                runningListed,
+	"show":              shown,
+	"version":           versionTold,
+	"native refused":    nativeRefused,
 }
 
 func requireAnswered(t *testing.T, got seen) {
@@ -209,6 +221,66 @@ func oneListed(t *testing.T, s scene) {
 	assert.Equal(t, []string{s.model}, got.IDs)
 }
 
+// runningListed: what runs is listed while it runs, and only then.
+func runningListed(t *testing.T, s scene) {
+	got := s.play(t, s.name, ask{})
+	requireAnswered(t, got)
+	assert.Empty(t, got.IDs)
+	release := s.occupy(t)
+	got = s.play(t, s.name, ask{})
+	requireAnswered(t, got)
+	assert.Equal(t, []string{s.model}, got.IDs)
+	release()
+}
+
+func shown(t *testing.T, s scene) {
+	got := s.play(t, s.name, ask{})
+	requireAnswered(t, got)
+	assert.Contains(t, string(got.Object), `"capabilities":[]`, "IOP knows none, and claims none")
+	got = s.play(t, s.name, ask{Model: engineModel})
+	require.NotNil(t, got.Error)
+	assert.Equal(t, http.StatusNotFound, got.Error.Status)
+}
+
+func versionTold(t *testing.T, s scene) {
+	got := s.play(t, s.name, ask{})
+	requireAnswered(t, got)
+	assert.Regexp(t, `^0\.6\.5`, got.Text, "clients switch features by it")
+}
+
+// notServed: the type of the only candidate does not serve the endpoint.
+func notServed(t *testing.T, s scene) {
+	got := s.play(t, s.name, ask{Prompt: marked(t, 97), Retries: 2})
+	message := requireRefused(t, s, got, refusal{
+		Kind: s.invalid, Status: http.StatusBadRequest, Code: "endpoint_not_supported", Type: "invalid_request_error",
+	}, marked(t, 97), 0)
+	assert.Contains(t, message, "endpoint")
+}
+
+// uploadRefused: a file reaches the server, which has no model for it and says so.
+func uploadRefused(t *testing.T, s scene) {
+	before := len(running.llamaTap.Exchanges())
+	got := s.play(t, s.name, ask{Retries: 2})
+	require.NotNil(t, got.Error)
+	assert.Equal(t, s.notFound, got.Error.Kind)
+	assert.Equal(t, []int{http.StatusNotFound}, got.statuses())
+	all := running.llamaTap.Exchanges()
+	require.Len(t, all, before+1)
+	e := all[before]
+	assert.Equal(t, "/v1/audio/transcriptions", e.Path)
+	assert.Contains(t, e.Header.Get("Content-Type"), "multipart/form-data")
+	assert.Contains(t, string(e.Request), "RIFF")
+	assert.NotContains(t, string(e.Request), s.model, "the served target stands in its place")
+}
+
+// nativeRefused: Ollama's own API leads to Ollama only.
+func nativeRefused(t *testing.T, s scene) {
+	prompt := marked(t, 97)
+	got := s.play(t, "chat", ask{Prompt: prompt})
+	message := requireRefused(t, s, got, refusal{Kind: s.invalid, Status: http.StatusBadRequest}, prompt, 0)
+	assert.NotEmpty(t, message)
+}
+
 // requireRefused checks the error and that no engine heard of it, unless asked is the
 // number of times it did.
 func requireRefused(t *testing.T, s scene, got seen, want refusal, prompt string, asked int) string {
@@ -232,6 +304,9 @@ func unknownModel(t *testing.T, s scene) {
 		// The name the engine knows is none of IOP's.
 		got := s.play(t, scenario, ask{Model: engineModel, Prompt: prompt, Retries: 2})
 		want := refusal{Kind: s.notFound, Status: http.StatusNotFound, Code: "model_not_found", Type: "invalid_request_error"}
+		if s.anthropic {
+			want.Type = "not_found_error"
+		}
 		message := requireRefused(t, s, got, want, prompt, 0)
 		assert.Contains(t, message, engineModel)
 	}

@@ -3,14 +3,9 @@
 package engines
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"strings"
 )
 
 // ask is what a scenario asks a client for. A client uses what it needs of it.
@@ -73,6 +68,8 @@ type client struct {
 	notFound, unauthorized, invalid string
 	// plain says that it reports only status and message of an error.
 	plain bool
+	// anthropic says that it reads the errors of the messages API.
+	anthropic bool
 }
 
 var clients = map[string]client{
@@ -81,7 +78,7 @@ var clients = map[string]client{
 		notFound: "NotFoundError", unauthorized: "AuthenticationError", invalid: "BadRequestError",
 	},
 	"@anthropic-ai/sdk": {
-		run: script("anthropic.mjs"), stop: "end_turn", length: "max_tokens", tool: "tool_use",
+		run: script("anthropic.mjs"), stop: "end_turn", length: "max_tokens", tool: "tool_use", anthropic: true,
 		notFound: "NotFoundError", unauthorized: "AuthenticationError", invalid: "BadRequestError",
 	},
 	"ai + @ai-sdk/openai-compatible": {
@@ -98,43 +95,16 @@ var clients = map[string]client{
 	},
 }
 
-// script runs an application of a npm package, in a Node.js process of its own.
+// script is an application of a npm package.
 func script(name string) func(context.Context, endpoint, string, ask, func(int)) (seen, error) {
 	return func(ctx context.Context, at endpoint, scenario string, a ask, attempted func(int)) (seen, error) {
-		in, err := json.Marshal(a)
+		app, err := application(ctx, name, at)
 		if err != nil {
 			return seen{}, err
 		}
-		cmd := exec.CommandContext(ctx, "node", name, scenario, string(in))
-		cmd.Dir = "clients"
-		cmd.Env = append(os.Environ(), "BASE_URL="+at.baseURL, "API_KEY="+at.key)
-		var stdout bytes.Buffer
-		cmd.Stdout = &stdout
-		stderr, err := cmd.StderrPipe()
+		s, err := app.play(scenario, a, attempted)
 		if err != nil {
-			return seen{}, err
-		}
-		if err := cmd.Start(); err != nil {
-			return seen{}, err
-		}
-		var said strings.Builder
-		lines := bufio.NewScanner(stderr)
-		for lines.Scan() {
-			var status int
-			if n, _ := fmt.Sscanf(lines.Text(), "attempt %d", &status); n == 1 {
-				if attempted != nil {
-					attempted(status)
-				}
-				continue
-			}
-			said.WriteString(lines.Text() + "\n")
-		}
-		if err := cmd.Wait(); err != nil {
-			return seen{}, fmt.Errorf("node %s %s: %w\n%s", name, scenario, err, said.String())
-		}
-		var s seen
-		if err := json.Unmarshal(stdout.Bytes(), &s); err != nil {
-			return seen{}, fmt.Errorf("node %s %s: %w in %q", name, scenario, err, stdout.Bytes())
+			return seen{}, fmt.Errorf("node %s %s: %w", name, scenario, err)
 		}
 		return s, nil
 	}

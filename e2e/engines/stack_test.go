@@ -26,24 +26,26 @@ const (
 	modelFast = "ornith-fast"
 )
 
-// Further ids: direct routes to the same slot, one with room for one waiter and
-// one that waits briefly; and what a faulty server serves.
+// Further ids: what the stand-in for llama.cpp and a faulty server serve, and
+// direct routes to the slots of the first two, one each with room for one waiter and one
+// that waits briefly.
 const (
-	modelNarrow  = "narrow"
-	modelBrief   = "brief"
+	modelLlama   = "llama"
 	modelSilent  = "silent"
 	modelDropped = "dropped"
-)
 
-// modelLlama is what the stand-in for llama.cpp serves.
-const modelLlama = "llama"
+	modelNarrow      = "narrow"
+	modelBrief       = "brief"
+	modelLlamaNarrow = "llama-narrow"
+	modelLlamaBrief  = "llama-brief"
+)
 
 // modelGroups is the groups that share the slot, in the order of the configuration.
 func modelGroups() []string { return []string{modelBig, modelFast} }
 
 // catalogue is every external id, in the order of /v1/models.
 func catalogue() []string {
-	return append(modelGroups(), modelLlama, modelSilent, modelDropped, modelNarrow, modelBrief)
+	return append(modelGroups(), modelLlama, modelSilent, modelDropped, modelNarrow, modelBrief, modelLlamaNarrow, modelLlamaBrief)
 }
 
 // stack is everything that runs: client → Edge → Node → tap → Ollama.
@@ -162,6 +164,8 @@ openai:
   model_routes:
     - {model: narrow, adapter: ollama, target: %[4]s, max_queue: 1}
     - {model: brief, adapter: ollama, target: %[4]s, queue_timeout_ms: 300}
+    - {model: llama-narrow, adapter: llamacpp, target: count, max_queue: 1}
+    - {model: llama-brief, adapter: llamacpp, target: count, queue_timeout_ms: 300}
 models:
   - id: "ornith:35b"
     providers:

@@ -2,7 +2,7 @@
 
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { APICallError, embedMany, generateText, jsonSchema, Output, RetryError, streamText, tool } from 'ai';
-import { apiKey, baseURL, colour, countingFetch, main, refusal, clock } from './scenario.mjs';
+import { apiKey, baseURL, clock, colour, countingFetch, main, refusal } from './scenario.mjs';
 
 const iop = createOpenAICompatible({
   name: 'iop',

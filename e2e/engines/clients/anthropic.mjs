@@ -1,11 +1,11 @@
 // Drives the official @anthropic-ai/sdk; see scenario.mjs.
 
 import Anthropic from '@anthropic-ai/sdk';
-import { apiKey, baseURL, countingFetch, main, refusal, clock } from './scenario.mjs';
+import { clock, countingFetch, main, refusal } from './scenario.mjs';
 
-// The library adds /v1/messages itself, so its base URL is IOP's without /v1.
-const client = (maxRetries = 0) =>
-  new Anthropic({ baseURL: baseURL.replace(/\/v1$/, ''), apiKey, maxRetries, fetch: countingFetch });
+// The library's own variables say where and with which credential, of which it
+// takes one: ANTHROPIC_API_KEY goes as x-api-key, ANTHROPIC_AUTH_TOKEN as a bearer token.
+const client = (maxRetries = 0, not = { authToken: null }) => new Anthropic({ ...not, maxRetries, fetch: countingFetch });
 
 const body = ({ model, prompt, maxTokens = 1000 }) => ({
   model,
@@ -53,6 +53,7 @@ async function stream({ abortAfter = 0, ...args }) {
 
 await main({
   chat,
+  'auth token': async (args) => told(await client(0, { apiKey: null }).messages.create(body(args))),
   stream,
   abort: stream,
   'tools': async (args) => told(await client().messages.create({ ...body(args), tools })),

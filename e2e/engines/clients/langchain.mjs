@@ -1,7 +1,7 @@
 // Drives @langchain/openai; see scenario.mjs.
 
 import { ChatOpenAI, OpenAIEmbeddings } from '@langchain/openai';
-import { apiKey, baseURL, colour, countingFetch, main, clock } from './scenario.mjs';
+import { apiKey, baseURL, clock, colour, countingFetch, main } from './scenario.mjs';
 
 const configuration = { baseURL, fetch: countingFetch };
 

@@ -1,7 +1,7 @@
 // Drives the official ollama package; see scenario.mjs.
 
 import { Ollama } from 'ollama';
-import { apiKey, baseURL, countingFetch, main } from './scenario.mjs';
+import { apiKey, baseURL, clock, countingFetch, main } from './scenario.mjs';
 
 // The library adds /api itself, so its host is IOP's without /v1.
 const client = new Ollama({
@@ -66,6 +66,10 @@ await main({
   embeddings: async ({ model, inputs }) => {
     const r = await client.embed({ model, input: inputs });
     return { dims: r.embeddings.map((v) => v.length), models: [r.model], input: r.prompt_eval_count ?? 0 };
+  },
+  tools: async (args) => {
+    const r = await client.chat({ ...chatBody(args), tools: [{ type: 'function', function: clock }] });
+    return told(r, r.message.content);
   },
   list: async () => ({ ids: (await client.list()).models.map((m) => m.model) }),
   ps: async () => ({ ids: (await client.ps()).models.map((m) => m.model) }),

@@ -1,10 +1,11 @@
 // Drives each endpoint of the official openai package; see scenario.mjs. The
 // calls that run at once and the refusals are in openai.mjs.
 
-import OpenAI from 'openai';
-import { apiKey, baseURL, colour, countingFetch, main, clock } from './scenario.mjs';
+import OpenAI, { toFile } from 'openai';
+import { clock, colour, countingFetch, main } from './scenario.mjs';
 
-const client = (maxRetries = 0) => new OpenAI({ baseURL, apiKey, maxRetries, fetch: countingFetch });
+// OPENAI_BASE_URL and OPENAI_API_KEY are the client's own variables.
+const client = (maxRetries = 0) => new OpenAI({ maxRetries, fetch: countingFetch });
 
 const body = ({ model, prompt, maxTokens }) => ({
   model,
@@ -109,5 +110,12 @@ await main({
     for await (const m of client().models.list()) ids.push(m.id);
     return { ids };
   },
+  'audio refused': async ({ model, retries }) => {
+    const file = await toFile(Buffer.from('RIFF'), 'said.wav');
+    return { text: (await client(retries).audio.transcriptions.create({ model, file })).text };
+  },
+  'images refused': async ({ model, prompt, retries }) => ({
+    text: (await client(retries).images.generate({ model, prompt })).data[0].url,
+  }),
   model: async ({ model }) => ({ ids: [(await client().models.retrieve(model)).id] }),
 });
