@@ -26,7 +26,11 @@ type upstream struct {
 
 func (u *upstream) Do(ctx context.Context, r *dispatch.Request, s dispatch.Sink) error {
 	u.last = r
-	u.body = string(r.Body[:r.ModelStart]) + `"served"` + string(r.Body[r.ModelEnd:])
+	served := `"served"`
+	if r.PlainModel {
+		served = "served"
+	}
+	u.body = string(r.Body[:r.ModelStart]) + served + string(r.Body[r.ModelEnd:])
 	return answer(whole(200, "application/json", `{"model":"served"}`))(ctx, r, s)
 }
 
