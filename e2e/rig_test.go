@@ -178,18 +178,25 @@ type rig struct {
 // are connected.
 func start(t *testing.T, file object, nodes ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), nodes: map[string]*process{}}
-	r.edgeYAML = filepath.Join(r.dir, "edge.yaml")
-	writeYAML(t, r.edgeYAML, file)
+	path := filepath.Join(t.TempDir(), "edge.yaml")
+	writeYAML(t, path, file)
+	r := startAt(t, path)
+	for _, id := range nodes {
+		r.startNode(id)
+	}
+	r.connected(nodes...)
+	return r
+}
+
+// startAt starts an Edge with a file that is there already.
+func startAt(t *testing.T, path string) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: filepath.Dir(path), edgeYAML: path, nodes: map[string]*process{}}
 	r.startEdge()
 	transport := &http.Transport{MaxIdleConnsPerHost: 200, DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	r.client = &http.Client{Transport: transport}
 	r.control = controlv1connect.NewControlServiceClient(r.client, r.url)
-	for _, id := range nodes {
-		r.startNode(id)
-	}
-	r.connected(nodes...)
 	return r
 }
 
