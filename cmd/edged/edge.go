@@ -18,6 +18,7 @@ import (
 	"github.com/iop-dev/iop/edge/events"
 	"github.com/iop-dev/iop/edge/openai"
 	"github.com/iop-dev/iop/edge/state"
+	"github.com/iop-dev/iop/services/control"
 	"github.com/iop-dev/iop/services/inference"
 	"github.com/iop-dev/iop/services/nodelink"
 )
@@ -42,15 +43,19 @@ type Edge struct {
 	log     *slog.Logger
 	version string
 
-	broker    *broker.Broker
-	keyring   *auth.Keyring
-	estimates *estimate.Calibration
-	link      *nodelink.Service
-	surface   *openai.Handler
-	typed     *inference.Service
-	requests  busy // inside the surface and the typed API
-	bus       events.Bus
-	servers   []*server
+	broker     *broker.Broker
+	keyring    *auth.Keyring
+	estimates  *estimate.Calibration
+	link       *nodelink.Service
+	dispatcher *dispatch.Dispatcher
+	past       control.History
+	instance   string // random for each process
+	startedAt  time.Time
+	surface    *openai.Handler
+	typed      *inference.Service
+	requests   busy // inside the surface and the typed API
+	bus        events.Bus
+	servers    []*server
 
 	// life is the parent of every request's context; cut ends it.
 	life context.Context
@@ -89,7 +94,7 @@ func New(o Options) (*Edge, error) {
 	}
 	e := &Edge{
 		path: o.ConfigPath, clock: o.Clock, log: o.Logger, version: o.Version, watch: o.Watch && o.ConfigPath != "",
-		keyring: auth.NewKeyring(snap.Credentials), estimates: estimate.NewCalibration(), started: snap, lastLook: snap.Text,
+		keyring: auth.NewKeyring(snap.Credentials), estimates: estimate.NewCalibration(), started: snap, lastLook: snap.Text, instance: auth.NewToken(""), startedAt: o.Clock.Now(),
 	}
 	e.openState(snap)
 	e.broker = broker.New(o.Clock, e.overrides.Apply(snap.Admission))
@@ -120,11 +125,13 @@ func (e *Edge) build(snap *config.Snapshot) (err error) {
 	if err != nil {
 		return err
 	}
-	dispatcher := dispatch.New(e.broker, e.link, e.clock, e.log)
-	e.surface = openai.New(dispatcher, e.estimates, e.log, e.settings(snap))
+	e.dispatcher = dispatch.New(e.broker, e.link, e.clock, e.log)
+	e.dispatcher.Observe(e.past.Ended)
+	e.dispatcher.ObserveGrants(e.past.Granted)
+	e.surface = openai.New(e.dispatcher, e.estimates, e.log, e.settings(snap))
 	e.typed = &inference.Service{
 		Models: e.models, Target: e.target, Settings: e.runSettings, Simulated: e.simulated,
-		Keys: e.keyring, Dispatcher: dispatcher, Calibration: e.estimates, Log: e.log,
+		Keys: e.keyring, Dispatcher: e.dispatcher, Calibration: e.estimates, Log: e.log,
 	}
 	e.servers, err = e.listen(cfg)
 	return err
@@ -149,6 +156,7 @@ func (e *Edge) Run(ctx context.Context) error {
 	watching, unwatch := context.WithCancel(ctx)
 	defer unwatch()
 	var watcher sync.WaitGroup
+	watcher.Go(func() { e.keepHistory(watching) })
 	if e.watch {
 		watcher.Go(func() { newWatch(e.path, e.clock, e.log, e.reloadFile).run(watching) })
 	}
@@ -176,6 +184,21 @@ func (e *Edge) close() {
 		e.link.Close()
 	}
 	e.broker.Stop()
+}
+
+// keepHistory samples the state until ctx ends.
+func (e *Edge) keepHistory(ctx context.Context) {
+	ticker := e.clock.NewTicker(e.past.Interval())
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.Chan():
+			st := control.State{At: e.clock.Now(), Admission: e.broker.Snapshot()}
+			e.past.Sample(&st)
+		}
+	}
 }
 
 // snapshot is the configuration in force.

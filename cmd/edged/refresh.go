@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/iop-dev/iop/configs"
 	"github.com/iop-dev/iop/edge/admission"
@@ -35,6 +36,24 @@ func (e *Edge) reloadByAdmin(by admin.Caller) (admin.Reload, error) {
 	r, err := e.refresh(Refresh{Source: SourceAdmin, By: by.Token}, e.readFile)
 	e.log.Info("admin call", "token", by.Token, "address", by.Address, "call", "reload", "ok", err == nil)
 	return admin.Reload(r), err
+}
+
+// check says what a refresh would do, and does nothing.
+func (e *Edge) check(by admin.Caller) (admin.Check, error) {
+	e.applying.Lock()
+	defer e.applying.Unlock()
+	if e.path == "" {
+		return admin.Check{}, rpcerr.ErrNoConfigFile
+	}
+	next, err := e.judge(e.readFile())
+	e.log.Info("admin call", "token", by.Token, "address", by.Address, "call", "check", "valid", err == nil)
+	if err != nil {
+		return admin.Check{Errors: strings.Split(err.Error(), "\n")}, nil
+	}
+	c := admin.Check{Warnings: next.Warnings}
+	c.Changes, _ = config.Changes(e.snapshot(), next)
+	_, c.NeedsRestart = config.Changes(e.started, next)
+	return c, nil
 }
 
 // reloadFile is Reload for the watch of the file: it does nothing when the file

@@ -144,12 +144,19 @@ func (e *Edge) mountNodes(mux *routes) {
 // mountAdmin mounts what read and admin tokens are for.
 func (e *Edge) mountAdmin(mux *routes) {
 	edgeID := e.snapshot().Config.GetEdge().GetId()
-	path, h := controlv1connect.NewControlServiceHandler(&control.Service{EdgeID: edgeID, Software: e.version, State: e.state}, handlerOptions()...)
+	shown := &control.Service{
+		EdgeID: edgeID, Software: e.version, Instance: e.instance, StartedAt: e.startedAt, State: e.state, History: &e.past,
+		Record: e.broker.Record, Find: e.dispatcher.Find, Explain: e.dispatcher.Explain,
+	}
+	shown.Watch(e.clock)
+	path, h := controlv1connect.NewControlServiceHandler(shown, handlerOptions()...)
 	mux.handle(path, allow(h, func(secret string) bool {
 		_, ok := e.keyring.Reader(secret)
 		return ok
 	}))
-	path, h = adminv1connect.NewAdminServiceHandler(&admin.Service{Reload: e.reloadByAdmin, Override: e.setOverride, Forget: e.forgetEstimates}, handlerOptions()...)
+	path, h = adminv1connect.NewAdminServiceHandler(&admin.Service{
+		Reload: e.reloadByAdmin, Check: e.check, Cancel: e.cancelRequest, Override: e.setOverride, Forget: e.forgetEstimates,
+	}, handlerOptions()...)
 	mux.handle(path, e.allowAdmin(h))
 }
 

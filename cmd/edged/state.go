@@ -1,6 +1,7 @@
 package edged
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/iop-dev/iop/edge/admission"
@@ -50,7 +51,7 @@ func (e *Edge) state() control.State {
 	e.mu.Lock()
 	snap := e.snapshot()
 	st := control.State{
-		At: e.clock.Now(), Admission: e.broker.Snapshot(), ProviderTypes: map[admission.ResourceKey]string{},
+		At: e.clock.Now(), Live: e.dispatcher.Live(), Admission: e.broker.Snapshot(), ProviderTypes: map[admission.ResourceKey]string{},
 		ConfigRevision: e.history.revision, LastRefreshError: e.history.refused(), Refreshes: e.history.shown(),
 		Overrides: e.overrides,
 	}
@@ -58,6 +59,12 @@ func (e *Edge) state() control.State {
 		st.OverridesLost = e.lost.Error()
 	}
 	e.mu.Unlock()
+	st.Endings, _ = e.dispatcher.Endings(control.ShownEndings)
+	st.Waits = e.past.Waits()
+	st.Models = catalogue(snap)
+	beats := e.started.Config.GetEdge().GetHeartbeat()
+	st.HeartbeatInterval = time.Duration(beats.GetIntervalMs()) * time.Millisecond
+	st.HeartbeatTimeout = time.Duration(beats.GetTimeoutMs()) * time.Millisecond
 	_, st.NeedsRestart = config.Changes(e.started, snap)
 	st.StaleRefused = e.link.Counters().TokensRefused()
 	st.LongThreshold, st.Scales = int(snap.Config.GetLongContextThresholdTokens()), e.estimates.Scales(shownScales)
@@ -70,7 +77,7 @@ func (e *Edge) state() control.State {
 		node := control.Node{ID: id}
 		if l, ok := linked[id]; ok {
 			node.Connected, node.Draining, node.LastSeen = l.Connected, l.Draining, l.LastSeen
-			node.Software, node.Platform = l.SoftwareVersion, l.OS+"/"+l.Arch
+			node.Software, node.Platform, node.OfflineSince, node.Notice = l.SoftwareVersion, l.OS+"/"+l.Arch, l.OfflineSince, notice(&l)
 			if l.Connected {
 				node.ConnectedSince = l.ConnectedSince
 			}
@@ -81,6 +88,33 @@ func (e *Edge) state() control.State {
 		st.Nodes = append(st.Nodes, node)
 	}
 	return st
+}
+
+// notice is what the operator should know of a node.
+func notice(n *nodelink.NodeStatus) string {
+	if n.Duplicates == 0 {
+		return ""
+	}
+	r := &n.Rival
+	return fmt.Sprintf("another process (%s/%s, version %s, from %s) claims this node's id and was refused %d times, last at %s: give each machine an id of its own",
+		r.OS, r.Arch, r.SoftwareVersion, r.Remote, n.Duplicates, r.At.UTC().Format(time.RFC3339))
+}
+
+// catalogue is every model and route, with where it may run.
+func catalogue(snap *config.Snapshot) []control.Model {
+	candidates := map[admission.GroupKey][]admission.Candidate{}
+	for _, g := range snap.Admission.Groups {
+		candidates[g.Key] = g.Candidates
+	}
+	routes := map[string]bool{}
+	for _, r := range snap.Config.GetOpenai().GetModelRoutes() {
+		routes[r.GetModel()] = true
+	}
+	all := make([]control.Model, 0, len(snap.Models))
+	for _, m := range snap.Models {
+		all = append(all, control.Model{ID: m.ID, ContextWindow: m.ContextWindow, Route: routes[m.ID], Candidates: candidates[m.Group]})
+	}
+	return all
 }
 
 // models is the catalogue of the typed API.

@@ -10,7 +10,6 @@ import (
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/state"
 	adminv1 "github.com/iop-dev/iop/gen/go/iop/admin/v1"
-	"github.com/iop-dev/iop/gen/go/iop/admin/v1/adminv1connect"
 	"github.com/iop-dev/iop/services/rpcerr"
 )
 
@@ -56,11 +55,36 @@ type Outcome struct {
 	Lost error
 }
 
+// Check is what a refresh would do.
+type Check struct {
+	Errors       []string // why it would be refused; empty if it would not
+	Warnings     []string
+	Changes      []string
+	NeedsRestart []string
+}
+
+// Target names a live request: by its number, or by its x-request-id where that
+// is 0.
+type Target struct {
+	Seq admission.Seq
+	ID  string
+}
+
+// Cancelled is what a request was that was cancelled.
+type Cancelled struct {
+	Seq   admission.Seq
+	ID    string
+	State string
+}
+
 // Service implements adminv1connect.AdminServiceHandler.
 type Service struct {
-	adminv1connect.UnimplementedAdminServiceHandler
 	// Reload re-reads the configuration, all or nothing.
 	Reload func(Caller) (Reload, error)
+	// Check says what Reload would do.
+	Check func(Caller) (Check, error)
+	// Cancel ends a live request.
+	Cancel func(Caller, Target) (Cancelled, error)
 	// Override carries an order out, in one step.
 	Override func(Caller, Order) (Outcome, error)
 	// Forget gives up what the input estimate has learned of a served target ("" = of all), and
@@ -77,6 +101,26 @@ func (s *Service) ReloadConfig(ctx context.Context, _ *adminv1.ReloadConfigReque
 	return &adminv1.ReloadConfigResponse{
 		ConfigRevision: r.Revision, Changes: r.Changes, NeedsRestart: r.NeedsRestart, Warnings: r.Warnings,
 	}, nil
+}
+
+// CheckConfig says what a refresh would do.
+func (s *Service) CheckConfig(ctx context.Context, _ *adminv1.CheckConfigRequest) (*adminv1.CheckConfigResponse, error) {
+	c, err := s.Check(callerOf(ctx))
+	if err != nil {
+		return nil, rpcerr.From(err)
+	}
+	return &adminv1.CheckConfigResponse{
+		Valid: len(c.Errors) == 0, Errors: c.Errors, Warnings: c.Warnings, Changes: c.Changes, NeedsRestart: c.NeedsRestart,
+	}, nil
+}
+
+// CancelRequest ends a request that waits or runs.
+func (s *Service) CancelRequest(ctx context.Context, req *adminv1.CancelRequestRequest) (*adminv1.CancelRequestResponse, error) {
+	was, err := s.Cancel(callerOf(ctx), Target{Seq: admission.Seq(req.GetEnqueueSeq()), ID: req.GetRequestId()})
+	if err != nil {
+		return nil, rpcerr.From(err)
+	}
+	return &adminv1.CancelRequestResponse{EnqueueSeq: uint64(was.Seq), RequestId: was.ID, State: was.State}, nil
 }
 
 // modes are what the actions of the wire make of a provider; a reset is none.

@@ -1,26 +1,35 @@
 // Package control serves iop.control.v1: one consistent cut of an Edge's state,
-// for the Control Plane and for status commands. It only reads; snapshots never
-// decide admission.
+// its changes as they come, the decision record of a request and the last hour,
+// for the Control Plane, the dashboard and status commands. It only reads;
+// snapshots never decide admission, and no caller, however slow, holds the Edge up.
 package control
 
 import (
 	"context"
-	"math"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
+	"connectrpc.com/connect"
+	"github.com/jonboulle/clockwork"
 
 	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/dispatch"
 	"github.com/iop-dev/iop/edge/estimate"
 	"github.com/iop-dev/iop/edge/state"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
-	"github.com/iop-dev/iop/gen/go/iop/control/v1/controlv1connect"
+	"github.com/iop-dev/iop/services/rpcerr"
 )
 
 // State is all that a snapshot is made of.
 type State struct {
 	At        time.Time
 	Admission admission.Snapshot
+	// Live are the requests that wait or run, by seq; one that admission knows
+	// and Live does not has ended in between, and is shown without its name.
+	Live map[admission.Seq]dispatch.Live
+	// Endings are the last requests that ended, the newest first.
+	Endings []dispatch.Ending
+	Waits   Waits
+	Models  []Model
 	// Nodes are the configured nodes, in the order of the configuration.
 	Nodes []Node
 	// ProviderTypes are the configured types.
@@ -40,6 +49,8 @@ type State struct {
 	LongThreshold int
 	// Scales are what the input estimate has learned.
 	Scales []estimate.Scale
+	// Of the heartbeats of nodes.
+	HeartbeatInterval, HeartbeatTimeout time.Duration
 }
 
 // Refresh is one reading of the configuration, accepted or refused.
@@ -59,18 +70,44 @@ type Node struct {
 	Connected      bool
 	Draining       bool
 	ConnectedSince time.Time // zero while offline
+	OfflineSince   time.Time // zero while connected, or if never connected
 	LastSeen       time.Time // zero if never
 	Software       string
 	Platform       string
+	Notice         string // what the operator should know; empty = nothing
+}
+
+// Model is one entry of the catalogue.
+type Model struct {
+	ID            string
+	ContextWindow int // tokens; 0 = not stated
+	Route         bool
+	Candidates    []admission.Candidate
 }
 
 // Service implements controlv1connect.ControlServiceHandler.
 type Service struct {
-	controlv1connect.UnimplementedControlServiceHandler
-	EdgeID   string
-	Software string
+	EdgeID    string
+	Software  string
+	Instance  string // random for each process
+	StartedAt time.Time
 	// State returns the present state.
 	State func() State
+	// Record returns the decision record of a request.
+	Record func(admission.Seq) (admission.Record, bool)
+	// Find is the newest request of an x-request-id; 0 if there is none.
+	Find func(id string) admission.Seq
+	// Explain is what else is known of a request: as it is, or how it ended.
+	Explain func(admission.Seq) (*dispatch.Live, *dispatch.Ending)
+	// History is what was kept of the last hour.
+	History *History
+
+	updates *updates
+}
+
+// Watch lets callers watch. Call it before the service is used.
+func (s *Service) Watch(clock clockwork.Clock) {
+	s.updates = &updates{clock: clock, make: func() *controlv1.EdgeNodeSnapshot { return s.snapshot(s.State()) }}
 }
 
 // GetEdgeNodeSnapshot returns the present state.
@@ -78,105 +115,32 @@ func (s *Service) GetEdgeNodeSnapshot(context.Context, *controlv1.GetEdgeNodeSna
 	return &controlv1.GetEdgeNodeSnapshotResponse{Snapshot: s.snapshot(s.State())}, nil
 }
 
-func (s *Service) snapshot(st State) *controlv1.EdgeNodeSnapshot {
-	a := st.Admission
-	out := &controlv1.EdgeNodeSnapshot{
-		EdgeId: s.EdgeID, SoftwareVersion: s.Software,
-		At: timestamppb.New(st.At), Revision: a.Counters.Commands,
-		QueueTotal: uint32(a.QueueTotal), InFlightTotal: uint32(a.InFlight), OldestWaitMs: uint64(a.OldestWait.Milliseconds()),
-		ConfigRevision: st.ConfigRevision, LastRefreshError: st.LastRefreshError,
-		LongContextThresholdTokens: uint32(min(st.LongThreshold, math.MaxUint32)), NeedsRestart: st.NeedsRestart, OverridesNotDurable: st.OverridesLost,
-		Counters: &controlv1.Counters{
-			Granted: a.Counters.Granted, Released: a.Counters.Released,
-			DoubleReleases: a.Counters.DoubleReleases, StaleRefused: a.Counters.Stale + st.StaleRefused,
-		},
+// WatchEdgeNodeSnapshot sends the state and its changes until the caller, or the
+// Edge, ends it.
+func (s *Service) WatchEdgeNodeSnapshot(
+	ctx context.Context, req *controlv1.WatchEdgeNodeSnapshotRequest, stream *connect.ServerStream[controlv1.WatchEdgeNodeSnapshotResponse],
+) error {
+	from := req.GetSequence()
+	if req.GetInstanceId() != s.Instance {
+		from = 0
 	}
-	for _, sc := range a.Scopes {
-		out.Scopes = append(out.Scopes, &controlv1.ScopeSnapshot{
-			Key: string(sc.Key), Pending: uint32(sc.Pending), MaxQueue: uint32(sc.MaxQueue), QueueTimeoutMs: uint64(sc.Timeout.Milliseconds()),
-		})
-	}
-	for _, h := range a.Heads {
-		out.QueueHeads = append(out.QueueHeads, &controlv1.QueueHead{
-			EnqueueSeq: uint64(h.Seq), Model: string(h.Group), ContextClass: h.Class.String(), EstimatedInputTokens: uint64(h.InputTokens),
-			Reason: h.Reason.String(), WaitedMs: uint64(h.Waited.Milliseconds()), Behind: uint32(h.Behind),
-		})
-	}
-	for _, s := range st.Scales {
-		out.EstimateScales = append(out.EstimateScales, &controlv1.EstimateScale{Target: s.Target, Kind: s.Kind, Answers: uint32(s.Answers), Factor: s.Factor})
-	}
-	for _, r := range st.Refreshes {
-		out.Refreshes = append(out.Refreshes, &controlv1.Refresh{
-			At: timestamp(r.At), Source: r.Source, By: r.By, ConfigRevision: r.Revision,
-			Changes: r.Changes, ChangeCount: uint32(r.ChangeCount), Error: r.Error,
-		})
-	}
-	for _, n := range st.Nodes {
-		node := &controlv1.NodeSnapshot{
-			Id: string(n.ID), Connected: n.Connected, Draining: n.Draining, SoftwareVersion: n.Software, Platform: n.Platform,
-			ConnectedSince: timestamp(n.ConnectedSince), LastSeen: timestamp(n.LastSeen),
-		}
-		for _, r := range a.Resources {
-			if r.Key.Node == n.ID && !r.Removed {
-				// Of the same cut as the counters, whatever the link says by now.
-				node.Connected, node.Draining = r.Connected, r.Draining
-				p := provider(r, st.ProviderTypes[r.Key])
-				p.Override = override(st.Overrides, n.ID, r.Key.Provider)
-				node.Providers = append(node.Providers, p)
-			}
-		}
-		node.Override = override(st.Overrides, n.ID, "")
-		node.Draining = node.Draining || node.GetOverride().GetMode() == string(state.Draining)
-		if !node.Connected {
-			node.ConnectedSince = nil
-		}
-		out.Nodes = append(out.Nodes, node)
-	}
-	return out
+	return s.updates.watch(ctx, from, stream.Send)
 }
 
-// provider shows one resource. While its node is offline nothing of it is
-// available, and every effective number is 0 (S14).
-func provider(r admission.ResourceState, kind string) *controlv1.ProviderSnapshot {
-	p := &controlv1.ProviderSnapshot{
-		Id: string(r.Key.Provider), Type: kind, ExcludedReason: r.Excluded.String(),
-		ConfiguredCapacity: uint32(r.Capacity), ConfiguredLongContextCapacity: uint32(r.LongCapacity),
+// ExplainRequest returns the decision record of one request.
+func (s *Service) ExplainRequest(_ context.Context, req *controlv1.ExplainRequestRequest) (*controlv1.ExplainRequestResponse, error) {
+	seq := admission.Seq(req.GetEnqueueSeq())
+	if id := req.GetRequestId(); id != "" {
+		seq = s.Find(id)
 	}
-	if !r.Connected {
-		p.Status, p.Health = "unavailable", "offline"
-		if r.Excluded == admission.ReasonNone {
-			p.ExcludedReason = admission.ReasonOffline.String()
-		}
-		return p
-	}
-	p.Health = r.Health.String()
-	p.EffectiveCapacity, p.LongContextCapacity = uint32(r.Capacity), uint32(r.LongCapacity)
-	p.InFlight, p.LongInFlight = uint32(r.InFlight), uint32(r.LongInFlight)
-	p.Queued, p.LongQueued = uint32(r.Queued), uint32(r.LongQueued)
-	switch {
-	case r.Excluded != admission.ReasonNone:
-		p.Status = "unavailable"
-	case r.InFlight > r.Capacity:
-		p.Status = "over_capacity"
-	case r.InFlight == r.Capacity:
-		p.Status = "full"
-	default:
-		p.Status = "available"
-	}
-	return p
-}
-
-func override(all state.Overrides, node admission.NodeID, provider admission.ProviderID) *controlv1.Override {
-	o, ok := all.Of(node, provider)
+	r, ok := s.explain(seq)
 	if !ok {
-		return nil
+		return nil, rpcerr.From(rpcerr.ErrRequestUnknown)
 	}
-	return &controlv1.Override{Mode: string(o.Mode), Since: timestamp(o.Since), By: o.By}
+	return r, nil
 }
 
-func timestamp(t time.Time) *timestamppb.Timestamp {
-	if t.IsZero() {
-		return nil
-	}
-	return timestamppb.New(t)
+// GetHistory returns the last hour.
+func (s *Service) GetHistory(context.Context, *controlv1.GetHistoryRequest) (*controlv1.GetHistoryResponse, error) {
+	return &controlv1.GetHistoryResponse{Points: s.History.points(), IntervalMs: uint32(historyInterval.Milliseconds())}, nil
 }

@@ -50,7 +50,7 @@ func TestS07_S14_SnapshotTellsLeasesPressureAndQueueApart(t *testing.T) {
 	require.EqualValues(t, 2000, got.OldestWaitMs)
 	want := []*controlv1.ProviderSnapshot{
 		{Id: "p", Type: "vllm", Status: "full", Health: "healthy", ConfiguredCapacity: 2, EffectiveCapacity: 2, InFlight: 2, LongInFlight: 1, LongContextCapacity: 1, ConfiguredLongContextCapacity: 1, Queued: 2, LongQueued: 1},
-		{Id: "p", Type: "ollama", Status: "unavailable", Health: "offline", ConfiguredCapacity: 3, ConfiguredLongContextCapacity: 1, ExcludedReason: "offline"},
+		{Id: "p", Type: "ollama", Status: "unavailable", Health: "offline", ConfiguredCapacity: 3, ConfiguredLongContextCapacity: 1, ExcludedReason: "offline", ExcludedSentence: "Its node is not connected."},
 	}
 	for i, n := range got.Nodes {
 		require.True(t, proto.Equal(want[i], n.Providers[0]), n.Providers[0])

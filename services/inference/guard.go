@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/iop-dev/iop/edge/intake"
 	"github.com/iop-dev/iop/services/rpcerr"
 )
 
@@ -20,7 +21,8 @@ func (s *Service) Guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		settings := s.Settings()
 		control := http.NewResponseController(w)
-		body := &bodyReader{ReadCloser: r.Body, deadline: deadline{set: control.SetReadDeadline, limit: bodyTimeout}}
+		body := &bodyReader{ReadCloser: r.Body, deadline: deadline{set: control.SetReadDeadline, limit: bodyTimeout}, room: s.Intake.Share()}
+		defer body.room.Release()
 		if settings.BodyLimit > 0 {
 			body.ReadCloser = http.MaxBytesReader(w, r.Body, settings.BodyLimit)
 		}
@@ -86,6 +88,8 @@ func (d *deadline) clear() {
 type bodyReader struct {
 	io.ReadCloser
 	deadline deadline
+	room     intake.Share
+	size     int64 // read so far
 	err      error // of the last Read, once there is one
 }
 
@@ -96,7 +100,12 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	}
 	b.deadline.arm()
 	n, err := b.ReadCloser.Read(p)
+	// Connect gathers a message in a buffer that doubles as it grows.
+	if b.size += int64(n); err == nil && !b.room.Grow(2*b.size) {
+		_, _, err = rpcerr.Run(rpcerr.ErrCrowded)
+	}
 	if b.err = err; err != nil {
+		b.room.Release()
 		b.deadline.clear() // one that is left would end the wait for the client's disconnect
 	}
 	return n, err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/iop-dev/iop/edge/broker"
 	"github.com/iop-dev/iop/edge/dispatch"
+	"github.com/iop-dev/iop/edge/intake"
 	"github.com/iop-dev/iop/gen/go/iop/inference/v1/inferencev1connect"
 )
 
@@ -106,4 +107,12 @@ func TestARequestEndsWithItsMessage(t *testing.T) {
 	}
 	require.Contains(t, post(t, url, strings.NewReader(message(`{"model":"`+strings.Repeat("m", 1<<20)+`"}`))), "resource_exhausted")
 	require.Nil(t, d.last, "none of them has been dispatched")
+
+	s.Intake = new(intake.Budget)
+	s.Intake.Limit(200 << 10)
+	long := message(`{"model":"m","messages":[{"role":"ROLE_USER","parts":[{"text":"` + strings.Repeat("hi ", 50<<10) + `"}]}]}`)
+	require.Contains(t, post(t, url, strings.NewReader(long)), "as many large requests as it can hold", "of all requests on their way")
+	require.Nil(t, d.last)
+	require.Zero(t, s.Intake.Held())
+	require.Contains(t, post(t, url, strings.NewReader(one)), "not_found", "a small one passes")
 }

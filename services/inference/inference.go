@@ -12,6 +12,7 @@ import (
 	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/edge/dispatch"
 	"github.com/iop-dev/iop/edge/estimate"
+	"github.com/iop-dev/iop/edge/intake"
 	inferencev1 "github.com/iop-dev/iop/gen/go/iop/inference/v1"
 )
 
@@ -66,6 +67,8 @@ type Service struct {
 	// Simulated reports whether a provider is IOP's own simulator.
 	Simulated  func(admission.ResourceKey) bool
 	Keys       Keys
+	// Intake is the memory for requests that are still on their way; nil = as much as they want.
+	Intake *intake.Budget
 	Dispatcher Dispatcher
 	// Calibration is the one that the OpenAI-compatible surface has, too.
 	Calibration *estimate.Calibration

@@ -57,7 +57,7 @@ func (n *node) fenceLocked(b Broker) (fenced bool) {
 	old.fenced.Store(true)
 	fenced = b.Disconnect(n.id, old.generation)
 	n.last = old.status()
-	n.last.Connected, n.last.Draining = false, false
+	n.last.Connected, n.last.Draining, n.last.OfflineSince = false, false, old.since.Add(old.now())
 	n.session = nil
 	return fenced
 }

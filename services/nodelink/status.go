@@ -16,6 +16,7 @@ type NodeStatus struct {
 	Connected      bool
 	Draining       bool      // its running work goes on, new work does not
 	ConnectedSince time.Time // of the present or last connection
+	OfflineSince   time.Time // zero while connected
 	LastSeen       time.Time // last message received
 	// Said by the node about itself, at its last registration.
 	SoftwareVersion string

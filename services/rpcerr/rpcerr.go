@@ -13,6 +13,7 @@ import (
 
 	"github.com/iop-dev/iop/configs"
 	"github.com/iop-dev/iop/edge/config"
+	"github.com/iop-dev/iop/edge/dispatch"
 )
 
 // ErrUnauthenticated says that a call carries no credential for its route.
@@ -20,6 +21,9 @@ var ErrUnauthenticated = errors.New("this call needs a bearer token of the right
 
 // ErrNoConfigFile says that this Edge has no file to read again.
 var ErrNoConfigFile = errors.New("this Edge was started without a configuration file: there is nothing to reload")
+
+// ErrRequestUnknown says that a request is neither live nor remembered.
+var ErrRequestUnknown = errors.New("no such request: it is neither live nor among the last that ended")
 
 // ErrStopping says that this Edge takes no more orders.
 var ErrStopping = errors.New("this Edge is stopping")
@@ -61,6 +65,12 @@ func From(err error) error {
 		return connect.NewError(connect.CodeUnauthenticated, ErrUnauthenticated)
 	case errors.Is(err, ErrNoConfigFile):
 		return connect.NewError(connect.CodeFailedPrecondition, ErrNoConfigFile)
+	case errors.Is(err, ErrRequestUnknown):
+		return connect.NewError(connect.CodeNotFound, ErrRequestUnknown)
+	case errors.Is(err, dispatch.ErrNotLive):
+		return connect.NewError(connect.CodeNotFound, dispatch.ErrNotLive)
+	case errors.Is(err, dispatch.ErrAmbiguous):
+		return connect.NewError(connect.CodeFailedPrecondition, dispatch.ErrAmbiguous)
 	case errors.Is(err, ErrStopping):
 		return connect.NewError(connect.CodeUnavailable, ErrStopping)
 	case errors.As(err, &unknown):

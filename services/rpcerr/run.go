@@ -21,6 +21,7 @@ var (
 	ErrModelNotFound   = errors.New("this model does not exist; ListModels lists those that do")
 	ErrModelNotAllowed = errors.New("this API key may not use this model; ListModels lists those that it may")
 	ErrKeyLimit        = errors.New("this API key has as many requests running as it may; retry when one has ended")
+	ErrCrowded         = errors.New("the server is receiving as many large requests as it can hold; retry later")
 	ErrDraining        = errors.New("the server is shutting down; retry later")
 )
 
@@ -108,6 +109,8 @@ func failureOf(err error) (connect.Code, *inferencev1.Failure) {
 		return row(connect.CodeResourceExhausted, inferencev1.FailureReason_FAILURE_REASON_KEY_LIMIT, ErrKeyLimit.Error(), time.Second)
 	case errors.Is(err, ErrDraining), errors.Is(err, dispatch.ErrStopped):
 		return row(connect.CodeUnavailable, inferencev1.FailureReason_FAILURE_REASON_DRAINING, ErrDraining.Error(), reconnectCadence)
+	case errors.Is(err, ErrCrowded):
+		return row(connect.CodeUnavailable, inferencev1.FailureReason_FAILURE_REASON_DRAINING, ErrCrowded.Error(), 5*time.Second)
 	case errors.As(err, &invalid):
 		return row(connect.CodeInvalidArgument, inferencev1.FailureReason_FAILURE_REASON_INVALID_REQUEST, invalid.Error(), 0)
 	case errors.As(err, &large):

@@ -267,7 +267,9 @@ type SnapshotChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sequence of the state that it is to be applied to.
 	FromSequence uint64 `protobuf:"varint,1,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
-	// The later snapshot, whole but for its nodes, requests and endings: these are empty.
+	// The later snapshot without its nodes, requests and endings, which are told
+	// of below, and without models, refreshes and estimate_scales unless
+	// catalogue_changed.
 	Rest *EdgeNodeSnapshot `protobuf:"bytes,2,opt,name=rest,proto3" json:"rest,omitempty"`
 	// The nodes that have changed, whole.
 	Nodes []*NodeSnapshot `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -277,10 +279,12 @@ type SnapshotChanges struct {
 	Requests []*RequestSnapshot `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
 	// The requests that have gone, by enqueue_seq.
 	Gone []uint64 `protobuf:"varint,6,rep,packed,name=gone,proto3" json:"gone,omitempty"`
-	// Requests that have ended since, the newest first.
-	Endings       []*Ending `protobuf:"bytes,7,rep,name=endings,proto3" json:"endings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Requests that have ended since, the newest first: they go before those that are there, of which the last fall out.
+	Endings []*Ending `protobuf:"bytes,7,rep,name=endings,proto3" json:"endings,omitempty"`
+	// Whether models, refreshes and estimate_scales of rest replace those that are there; else they stay.
+	CatalogueChanged bool `protobuf:"varint,8,opt,name=catalogue_changed,json=catalogueChanged,proto3" json:"catalogue_changed,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *SnapshotChanges) Reset() {
@@ -360,6 +364,13 @@ func (x *SnapshotChanges) GetEndings() []*Ending {
 		return x.Endings
 	}
 	return nil
+}
+
+func (x *SnapshotChanges) GetCatalogueChanged() bool {
+	if x != nil {
+		return x.CatalogueChanged
+	}
+	return false
 }
 
 // ExplainRequestRequest names a request.
@@ -2421,7 +2432,9 @@ type NodeSnapshot struct {
 	// "connected", "late" (connected, and silent for more than 1.5 heartbeat intervals), "offline", or "never" (not seen since the Edge started).
 	State string `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
 	// Since when it is offline; absent while connected, or if it never was.
-	OfflineSince  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=offline_since,json=offlineSince,proto3" json:"offline_since,omitempty"`
+	OfflineSince *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=offline_since,json=offlineSince,proto3" json:"offline_since,omitempty"`
+	// What the operator should know: another process that claims this node's id. Else empty.
+	Notice        string `protobuf:"bytes,12,opt,name=notice,proto3" json:"notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2531,6 +2544,13 @@ func (x *NodeSnapshot) GetOfflineSince() *timestamppb.Timestamp {
 		return x.OfflineSince
 	}
 	return nil
+}
+
+func (x *NodeSnapshot) GetNotice() string {
+	if x != nil {
+		return x.Notice
+	}
+	return ""
 }
 
 // ProviderSnapshot is one provider resource. While its node is offline every
@@ -2740,7 +2760,7 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x04full\x18\x01 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotH\x00R\x04full\x12;\n" +
 	"\achanges\x18\x02 \x01(\v2\x1f.iop.control.v1.SnapshotChangesH\x00R\achanges\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequenceB\b\n" +
-	"\x06update\"\xc2\x02\n" +
+	"\x06update\"\xef\x02\n" +
 	"\x0fSnapshotChanges\x12#\n" +
 	"\rfrom_sequence\x18\x01 \x01(\x04R\ffromSequence\x124\n" +
 	"\x04rest\x18\x02 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotR\x04rest\x122\n" +
@@ -2749,7 +2769,8 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"node_order\x18\x04 \x03(\tR\tnodeOrder\x12;\n" +
 	"\brequests\x18\x05 \x03(\v2\x1f.iop.control.v1.RequestSnapshotR\brequests\x12\x12\n" +
 	"\x04gone\x18\x06 \x03(\x04R\x04gone\x120\n" +
-	"\aendings\x18\a \x03(\v2\x16.iop.control.v1.EndingR\aendings\"y\n" +
+	"\aendings\x18\a \x03(\v2\x16.iop.control.v1.EndingR\aendings\x12+\n" +
+	"\x11catalogue_changed\x18\b \x01(\bR\x10catalogueChanged\"y\n" +
 	"\x15ExplainRequestRequest\x12+\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tB\n" +
@@ -2945,7 +2966,7 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\apending\x18\x02 \x01(\rR\apending\x12\x1b\n" +
 	"\tmax_queue\x18\x03 \x01(\rR\bmaxQueue\x12(\n" +
-	"\x10queue_timeout_ms\x18\x04 \x01(\x04R\x0equeueTimeoutMs\"\xea\x03\n" +
+	"\x10queue_timeout_ms\x18\x04 \x01(\x04R\x0equeueTimeoutMs\"\x82\x04\n" +
 	"\fNodeSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12C\n" +
@@ -2958,7 +2979,8 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\boverride\x18\t \x01(\v2\x18.iop.control.v1.OverrideR\boverride\x12\x14\n" +
 	"\x05state\x18\n" +
 	" \x01(\tR\x05state\x12?\n" +
-	"\roffline_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fofflineSince\"\x8a\x05\n" +
+	"\roffline_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fofflineSince\x12\x16\n" +
+	"\x06notice\x18\f \x01(\tR\x06notice\"\x8a\x05\n" +
 	"\x10ProviderSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
