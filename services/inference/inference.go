@@ -65,10 +65,10 @@ type Service struct {
 	Target   func(id string) (Target, bool)
 	Settings func() Settings
 	// Simulated reports whether a provider is IOP's own simulator.
-	Simulated  func(admission.ResourceKey) bool
-	Keys       Keys
+	Simulated func(admission.ResourceKey) bool
+	Keys      Keys
 	// Intake is the memory for requests that are still on their way; nil = as much as they want.
-	Intake *intake.Budget
+	Intake     *intake.Budget
 	Dispatcher Dispatcher
 	// Calibration is the one that the OpenAI-compatible surface has, too.
 	Calibration *estimate.Calibration
