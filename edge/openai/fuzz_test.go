@@ -148,7 +148,7 @@ func FuzzAnswer(f *testing.F) {
 
 // requireOpenAIError checks that a stream ends in an error event.
 func requireOpenAIError(t *testing.T, out string) {
-	data := lastEvent(t, out)
+	data := lastEvent(t, strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(out))
 	require.True(t, strings.HasPrefix(data, `{"error":{"message":`), data)
 }
 
