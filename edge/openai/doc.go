@@ -11,4 +11,7 @@
 // Decisions where the contract leaves room: a POST without Content-Type is taken as JSON unless a browser sent it (Origin), since a page
 // could otherwise post across origins without a preflight; a streamed answer that ends neatly but showed no finish_reason, end marker or
 // error is a lost provider (A10), and so is an event stream without a single byte.
+//
+// Clients of Ollama's own API are served beside, in the files named after it: carried to providers of that type only, and told of the
+// catalogue no more than IOP knows.
 package openai
