@@ -159,6 +159,9 @@ func TestCase_G12_G20_H04_H05_WhatIsGoneIsGoneAndWhatRunsEnds(t *testing.T) {
 		{"provider deleted", func(url string) site {
 			return site{[]object{nodeConfig("n", object{"id": "spare", "type": "simulator"})}, []object{model("other", "n/spare=y")}}
 		}, http.StatusNotFound, "model_not_found", "other", []string{"other"}, []string{"spare"}},
+		{"provider deleted, its model left", func(url string) site {
+			return site{[]object{nodeConfig("n", object{"id": "spare", "type": "simulator"})}, []object{model("old"), model("other", "n/spare=y")}}
+		}, http.StatusServiceUnavailable, "provider_unavailable", "other", []string{"old", "other"}, []string{"spare"}},
 		{"provider renamed", func(url string) site {
 			return site{[]object{nodeConfig("n", provider("q", url, 4))}, []object{model("old", "n/q=x")}}
 		}, http.StatusOK, "", "old", []string{"old"}, []string{"q"}},

@@ -16,9 +16,10 @@ type Broker struct {
 
 	mu      sync.Mutex
 	core    core
-	leases  map[admission.Seq]*Lease // of every live request, waiting ones included
-	timer   clockwork.Timer          // runs expire; armed for armed
-	armed   time.Time                // zero = not armed
+	leases  map[admission.Seq]*Lease    // of every live request, waiting ones included
+	bare    map[admission.GroupKey]bool // the groups that have no candidate at all
+	timer   clockwork.Timer             // runs expire; armed for armed
+	armed   time.Time                   // zero = not armed
 	stopped bool
 }
 
@@ -41,7 +42,17 @@ type core interface {
 
 // New returns a broker over a core with this configuration. Stop it in the end.
 func New(clock clockwork.Clock, cfg admission.Config) *Broker {
-	return &Broker{clock: clock, core: admission.New(cfg), leases: map[admission.Seq]*Lease{}}
+	return &Broker{clock: clock, core: admission.New(cfg), leases: map[admission.Seq]*Lease{}, bare: bareGroups(cfg)}
+}
+
+func bareGroups(cfg admission.Config) map[admission.GroupKey]bool {
+	bare := map[admission.GroupKey]bool{}
+	for _, g := range cfg.Groups {
+		if len(g.Candidates) == 0 {
+			bare[g.Key] = true
+		}
+	}
+	return bare
 }
 
 // Stop disarms the deadline timer; waits no longer time out. It is idempotent.
@@ -78,7 +89,11 @@ func (b *Broker) Enter(req admission.Request) (*Lease, error) {
 	seq, effects := b.core.Enqueue(now, req)
 	e := effects[0]
 	if e.Kind == admission.Rejected {
-		return nil, b.rejectionLocked(e, nil)
+		err := b.rejectionLocked(e, nil)
+		if none, ok := err.(*UnavailableError); ok {
+			none.Bare = b.bare[req.Group]
+		}
+		return nil, err
 	}
 	l := &Lease{broker: b, seq: seq, enqueued: now}
 	b.leases[seq] = l
@@ -126,6 +141,7 @@ func (b *Broker) Drain(node admission.NodeID, gen admission.Generation) bool {
 func (b *Broker) Reconfigure(cfg admission.Config) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.bare = bareGroups(cfg)
 	b.deliverLocked(b.core.Reconfigure(b.clock.Now(), cfg))
 }
 

@@ -309,6 +309,29 @@ func TestCase_H04_WaiterOfARemovedModel(t *testing.T) {
 	busy.Close()
 }
 
+// C19: a model that has no candidate, from the start or by a refresh, is one that
+// nobody is there for just now, not one that does not serve the endpoint.
+func TestCase_C19_AModelWithoutCandidatesIsUnavailable(t *testing.T) {
+	cfg := site(1, 8)
+	cfg.Groups[0].Candidates = nil
+	b, _ := start(t, cfg)
+	b.Connect("m")
+	refused := func(group admission.GroupKey, surface admission.Surface) *UnavailableError {
+		t.Helper()
+		var none *UnavailableError
+		_, err := b.Acquire(t.Context(), admission.Request{Group: group, Surface: surface})
+		require.ErrorAs(t, err, &none)
+		return none
+	}
+	require.False(t, refused("on-n", admission.SurfaceChat).NotServed())
+	require.True(t, refused("on-m", admission.SurfaceEmbeddings).NotServed())
+	cfg = site(1, 8)
+	cfg.Groups[1].Candidates = nil
+	b.Reconfigure(cfg)
+	require.False(t, refused("on-m", admission.SurfaceChat).NotServed())
+	require.False(t, refused("on-n", admission.SurfaceChat).NotServed(), "offline")
+}
+
 func TestReconfigureReachesWaiters(t *testing.T) {
 	b, clock := start(t, site(1, 8))
 	b.Connect("n")

@@ -49,6 +49,7 @@ type UnavailableError struct {
 	Seq    admission.Seq
 	Reason admission.Reason // of the candidates' obstacles the weakest
 	Waited bool             // it had live candidates once, and lost the last of them
+	Bare   bool             // its group has no candidate configured, of whatever type
 }
 
 func (e *UnavailableError) Error() string {
@@ -56,5 +57,8 @@ func (e *UnavailableError) Error() string {
 }
 
 // NotServed reports whether no candidate's type serves the endpoint at all. Of a
-// request that has waited one did: its model or its candidates were taken away.
-func (e *UnavailableError) NotServed() bool { return e.Reason == admission.ReasonNoModel && !e.Waited }
+// request that has waited one did: its model or its candidates were taken away;
+// and of a group without candidates nobody knows.
+func (e *UnavailableError) NotServed() bool {
+	return e.Reason == admission.ReasonNoModel && !e.Waited && !e.Bare
+}
