@@ -159,15 +159,18 @@ func TestCase_G04_AFreezeBelowTheTimeoutBurnsNothing(t *testing.T) {
 // started before any Edge registers too (S16).
 func TestCase_G01_S16_NodesOutliveTheEdge(t *testing.T) {
 	s := newStub(t, func(w http.ResponseWriter, r *http.Request, body []byte) { complete(w, asked(t, body), "hi") })
-	file := edgeFile([]object{nodeConfig("n", provider("p", s.URL, 1))}, []object{model("m", "n/p=x")})
+	file := edgeFile([]object{nodeConfig("n", provider("p", s.URL, 1)), nodeConfig("o", provider("p", s.URL+"/v1", 1))},
+		[]object{model("m", "n/p=x"), model("other", "o/p=x")})
 	file["edge"].(object)["listen"] = freePort(t)
-	r := start(t, file, "n")
-	for range 3 {
+	r := start(t, file, "n", "o")
+	for range 5 {
 		r.edge.kill()
-		require.Never(t, r.nodes["n"].ended, 500*time.Millisecond, 50*time.Millisecond, "the node gave up")
+		require.Never(t, func() bool { return r.nodes["n"].ended() || r.nodes["o"].ended() }, 500*time.Millisecond, 50*time.Millisecond, "a node gave up")
 		r.startEdge()
-		r.connected("n")
-		require.Equal(t, http.StatusOK, r.ask(t.Context(), chatBody("m", false, "")).status)
+		r.connected("n", "o")
+		for _, m := range []string{"m", "other"} {
+			require.Equal(t, http.StatusOK, r.ask(t.Context(), chatBody(m, false, "")).status)
+		}
 	}
 	require.Equal(t, 0, r.nodes["n"].stop(t), "an orderly stop exits 0")
 	r.eventually(func(s *controlv1.EdgeNodeSnapshot) bool { return !s.GetNodes()[0].GetConnected() }, "a clean leave shows at once")
