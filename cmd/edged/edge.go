@@ -16,6 +16,7 @@ import (
 	"github.com/iop-dev/iop/edge/dispatch"
 	"github.com/iop-dev/iop/edge/estimate"
 	"github.com/iop-dev/iop/edge/events"
+	"github.com/iop-dev/iop/edge/intake"
 	"github.com/iop-dev/iop/edge/openai"
 	"github.com/iop-dev/iop/edge/state"
 	"github.com/iop-dev/iop/services/control"
@@ -53,6 +54,8 @@ type Edge struct {
 	startedAt  time.Time
 	surface    *openai.Handler
 	typed      *inference.Service
+	intake     intake.Budget // bodies on their way to the two
+	allowance  allowance
 	requests   busy // inside the surface and the typed API
 	bus        events.Bus
 	servers    []*server
@@ -94,7 +97,7 @@ func New(o Options) (*Edge, error) {
 	}
 	e := &Edge{
 		path: o.ConfigPath, clock: o.Clock, log: o.Logger, version: o.Version, watch: o.Watch && o.ConfigPath != "",
-		keyring: auth.NewKeyring(snap.Credentials), estimates: estimate.NewCalibration(), started: snap, lastLook: snap.Text, instance: auth.NewToken(""), startedAt: o.Clock.Now(),
+		allowance: usual, keyring: auth.NewKeyring(snap.Credentials), estimates: estimate.NewCalibration(), started: snap, lastLook: snap.Text, instance: auth.NewToken(""), startedAt: o.Clock.Now(),
 	}
 	e.openState(snap)
 	e.broker = broker.New(o.Clock, e.overrides.Apply(snap.Admission))
@@ -131,7 +134,7 @@ func (e *Edge) build(snap *config.Snapshot) (err error) {
 	e.surface = openai.New(e.dispatcher, e.estimates, e.log, e.settings(snap))
 	e.typed = &inference.Service{
 		Models: e.models, Target: e.target, Settings: e.runSettings, Simulated: e.simulated,
-		Keys: e.keyring, Dispatcher: e.dispatcher, Calibration: e.estimates, Log: e.log,
+		Keys: e.keyring, Intake: &e.intake, Dispatcher: e.dispatcher, Calibration: e.estimates, Log: e.log,
 	}
 	e.servers, err = e.listen(cfg)
 	return err

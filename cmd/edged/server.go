@@ -27,12 +27,18 @@ import (
 // maxRPCMessage is the largest message of the typed APIs in bytes.
 const maxRPCMessage = 4 << 20
 
-// Limits of what a peer may send before it is known.
-const (
-	maxHeader     = 256 << 10 // bytes; the surface refuses far less, in JSON
-	headerTimeout = 10 * time.Second
-	idleTimeout   = 2 * time.Minute
-)
+// maxHeader is what a peer may send before it is known.
+const maxHeader = 256 << 10 // bytes; the surface refuses far less, in JSON
+
+// allowance is how long a connection may take for what.
+type allowance struct {
+	head time.Duration // for a request's head, and for a TLS handshake, once it has begun
+	idle time.Duration // between requests, and before the first
+}
+
+// usual lets connections idle for longer than clients keep them for later (90 s in
+// Go).
+var usual = allowance{head: 10 * time.Second, idle: 2 * time.Minute}
 
 // server is one listener and what is served on it.
 type server struct {
@@ -98,7 +104,7 @@ func (e *Edge) listen(cfg *configv1.EdgeConfig) (servers []*server, err error) {
 
 func (e *Edge) open(p part, files *configv1.Tls, h http.Handler) (*server, error) {
 	s := &server{serves: p.name, http: &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: h, ReadHeaderTimeout: e.allowance.head, IdleTimeout: e.allowance.idle, MaxHeaderBytes: maxHeader,
 		HTTP2: nodelink.ServerHTTP2Config(), Protocols: new(http.Protocols),
 		ErrorLog:    slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return e.life },
@@ -115,10 +121,11 @@ func (e *Edge) open(p part, files *configv1.Tls, h http.Handler) (*server, error
 	} else {
 		s.http.Protocols.SetUnencryptedHTTP2(true)
 	}
-	var err error
-	if s.listener, err = net.Listen("tcp", p.address); err != nil {
+	listener, err := net.Listen("tcp", p.address)
+	if err != nil {
 		return nil, fmt.Errorf("listener for %s: %w", p.name, err)
 	}
+	s.listener = unhurried{listener, e.allowance}
 	return s, nil
 }
 

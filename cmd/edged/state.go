@@ -140,7 +140,9 @@ func (e *Edge) models() []inference.Model {
 // settings is what the HTTP surface is told of a configuration.
 func (e *Edge) settings(snap *config.Snapshot) openai.Settings {
 	cfg := snap.Config
+	e.intake.Limit(intakeOf(int64(cfg.GetEdge().GetBodyLimitBytes())))
 	s := openai.Settings{
+		Intake:  &e.intake,
 		Created: e.clock.Now(), Keys: e.keyring, Core: e.broker, AllowedOrigins: cfg.GetOpenai().GetCors().GetAllowedOrigins(),
 		LongThreshold: int(cfg.GetLongContextThresholdTokens()), BodyLimit: int64(cfg.GetEdge().GetBodyLimitBytes()),
 		IdleTimeout:  time.Duration(cfg.GetOpenai().GetIdleTimeoutMs()) * time.Millisecond,
@@ -151,4 +153,11 @@ func (e *Edge) settings(snap *config.Snapshot) openai.Settings {
 		s.Models = append(s.Models, openai.Model{ID: m.ID, Group: m.Group, Targets: targets(snap, m.Group), ContextWindow: m.ContextWindow})
 	}
 	return s
+}
+
+// intakeOf is how many bytes of bodies on their way an Edge holds, by the largest
+// that it takes: enough of those, or half a GiB for many smaller ones.
+func intakeOf(bodyLimit int64) int64 {
+	const bodies, least = 16, 512 << 20
+	return max(bodies*bodyLimit, least)
 }
