@@ -20,7 +20,8 @@ func ollamaLine(w http.ResponseWriter, target, content string, done bool) error 
 	if done {
 		end = `,"done_reason":"stop","prompt_eval_count":16,"eval_count":4`
 	}
-	if _, err := fmt.Fprintf(w, `{"model":%q,"created_at":"2026-11-30T14:28:58.2Z","message":{"role":"assistant","content":%q},"done":%t%s}`+"\n", target, content, done, end); err != nil {
+	const line = `{"model":%q,"created_at":"2026-11-30T14:28:58.2Z","message":{"role":"assistant","content":%q},"done":%t%s}` + "\n"
+	if _, err := fmt.Fprintf(w, line, target, content, done, end); err != nil {
 		return err
 	}
 	return http.NewResponseController(w).Flush()

@@ -40,7 +40,9 @@ const (
 func TestOllamaCatalogue(t *testing.T) {
 	s := settings()
 	s.Models = s.Models[:2]
-	s.Core = cut{Leases: []admission.LeaseState{{Group: "m", HandedOff: true}, {Group: "m", HandedOff: true}, {Group: "org/name"}, {Group: "gone", HandedOff: true}}}
+	s.Core = cut{Leases: []admission.LeaseState{
+		{Group: "m", HandedOff: true}, {Group: "m", HandedOff: true}, {Group: "org/name"}, {Group: "gone", HandedOff: true},
+	}}
 	digest, other := ollamaDigest(&s.Models[0]), ollamaDigest(&s.Models[1])
 	require.Len(t, digest, 64)
 	require.NotEqual(t, digest, other)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -90,20 +91,44 @@ func TestOllamaAnswersThatAreNoStream(t *testing.T) {
 	}
 }
 
-// What the last line says of the prompt is the whole of it, what a cache had included, and so teaches the estimate.
-func TestOllamaCountsTeachTheEstimate(t *testing.T) {
-	s := settings()
-	s.Models[0].Targets = []string{"served"}
-	over(t, answer(ended(lines(nativeLine, nativeLast))...), s, func(r *rig) {
-		y := newRelay(nil, endpointOf("/api/chat"), []byte(`"m"`), r.handler.clock, 0)
-		defer y.free()
-		y.classify(head(200, nativeNDJ))
-		y.splicer.Append(nil, []byte(nativeLast))
-		y.target = "served"
-		target, tokens := y.counted()
-		require.Equal(r, "served", target)
-		require.Equal(r, 300, tokens)
-	})
+// What Ollama says of the prompt is the whole of it, what a cache had included, and so teaches the estimate; of an answer that broke, nothing does.
+func TestL04_OllamaCountsTeachTheEstimate(t *testing.T) {
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("Explain how the gate keeps two long prompts apart. ", 60) + `"}]}`
+	for name, c := range map[string]struct {
+		answer func(last string) doFunc
+		learns bool
+	}{
+		"stream":      {func(last string) doFunc { return answer(ended(lines(nativeLine, last))...) }, true},
+		"whole":       {func(last string) doFunc { return answer(whole(200, "application/json; charset=utf-8", last)) }, true},
+		"cut in it":   {func(last string) doFunc { return answer(ended(lines(nativeLine, last[:len(last)-2]))...) }, false},
+		"of an error": {func(last string) doFunc { return answer(whole(500, "application/json", last)) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked *dispatch.Request
+			counted := 0
+			d := doFunc(func(ctx context.Context, r *dispatch.Request, s dispatch.Sink) error {
+				asked = r
+				return c.answer(strings.Replace(nativeLast, "300", strconv.Itoa(counted), 1))(ctx, r, s)
+			})
+			s := settings()
+			s.Models[0].Targets = []string{grant.Target}
+			over(t, d, s, func(r *rig) {
+				counted = 0
+				r.native("/api/chat", body)
+				plain := asked.Input
+				counted = plain.Tokens * 7 / 10
+				for range 51 {
+					r.native("/api/chat", body)
+				}
+				if !c.learns {
+					require.Equal(r, plain.Tokens, asked.Input.Tokens)
+					return
+				}
+				require.Less(r, asked.Input.Tokens, plain.Tokens*8/10)
+				require.GreaterOrEqual(r, asked.Input.Tokens, counted)
+			})
+		})
+	}
 }
 
 func TestCase_A10_A14_OllamaStreamThatBreaks(t *testing.T) {
@@ -111,6 +136,7 @@ func TestCase_A10_A14_OllamaStreamThatBreaks(t *testing.T) {
 	told := `{"error":"The connection to the provider was lost before the answer was complete."}` + "\n"
 	own := `{"error":"an error was encountered while running the model: unexpected EOF"}` + "\n"
 	spliced := strings.ReplaceAll(nativeLine, "served", "m")
+	cut := nativeLast[:len(nativeLast)-3]
 	for name, c := range map[string]struct {
 		do   doFunc
 		want string
@@ -118,7 +144,7 @@ func TestCase_A10_A14_OllamaStreamThatBreaks(t *testing.T) {
 		"ends neatly without done":          {answer(ended(lines(nativeLine))...), spliced + told},
 		"is lost":                           {answer(lines(nativeLine)...).then(lost), spliced + told},
 		"is lost in a line":                 {answer(lines(nativeLine, `{"model":"served","mess`)...).then(lost), spliced + `{"model":"m","mess` + "\n" + told},
-		"is lost in its last line":          {answer(lines(nativeLast[:len(nativeLast)-3])...).then(lost), strings.ReplaceAll(nativeLast[:len(nativeLast)-3], "served", "m") + "\n" + told},
+		"is lost in its last line":          {answer(lines(cut)...).then(lost), strings.ReplaceAll(cut, "served", "m") + "\n" + told},
 		"the provider reports it by itself": {answer(ended(lines(nativeLine, own))...), spliced + own},
 		"is lost after the provider's word": {answer(lines(nativeLine, own)...).then(lost), spliced + own},
 		"is lost after done":                {answer(lines(nativeLast)...).then(lost), strings.ReplaceAll(nativeLast, "served", "m")},
@@ -182,8 +208,10 @@ func TestOllamaErrorsAreInItsEnvelope(t *testing.T) {
 
 func TestOllamaNames(t *testing.T) {
 	s := settings()
-	s.Models = []Model{{ID: "a", Group: "a"}, {ID: "b:latest", Group: "b:latest"}, {ID: "c", Group: "c"}, {ID: "c:latest", Group: "c:latest"}, {ID: "d:7b", Group: "d:7b"},
-		{ID: "host:5000/e", Group: "host:5000/e"}, {ID: "host:5000/f:latest", Group: "host:5000/f:latest"}}
+	s.Models = nil
+	for _, id := range []string{"a", "b:latest", "c", "c:latest", "d:7b", "host:5000/e", "host:5000/f:latest"} {
+		s.Models = append(s.Models, Model{ID: id, Group: admission.GroupKey(id)})
+	}
 	var group atomic.Value
 	d := doFunc(func(_ context.Context, r *dispatch.Request, sink dispatch.Sink) error {
 		group.Store(string(r.Group))
