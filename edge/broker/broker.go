@@ -69,14 +69,26 @@ func (b *Broker) Stop() {
 // a reserved lease, or ErrUnknownGroup, a *QueueFullError, *QueueTimeoutError,
 // *UnavailableError, or the cause of ctx's end.
 func (b *Broker) Acquire(ctx context.Context, req admission.Request) (*Lease, error) {
-	l, err := b.Enter(req)
+	l, decided, err := b.acquire(ctx, req)
+	if decided != nil {
+		err = l.Await(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := l.Await(ctx); err != nil {
-		return nil, err
-	}
 	return l, nil
+}
+
+// acquire enters and takes what is decided at once in one step: between two,
+// others could fence the grant. Otherwise it returns what the decision closes.
+func (b *Broker) acquire(ctx context.Context, req admission.Request) (l *Lease, decided <-chan struct{}, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l, err = b.enterLocked(req); err != nil {
+		return nil, nil, err
+	}
+	decided, err = l.settleLocked(ctx)
+	return l, decided, err
 }
 
 // Enter makes a request known: it has its seq, and a grant or a place in the
@@ -85,6 +97,10 @@ func (b *Broker) Acquire(ctx context.Context, req admission.Request) (*Lease, er
 func (b *Broker) Enter(req admission.Request) (*Lease, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.enterLocked(req)
+}
+
+func (b *Broker) enterLocked(req admission.Request) (*Lease, error) {
 	now := b.clock.Now()
 	seq, effects := b.core.Enqueue(now, req)
 	e := effects[0]

@@ -77,9 +77,12 @@ func (l *Lease) Await(ctx context.Context) error {
 // settle takes the decision, or gives the place up when ctx has ended. Until
 // there is one it returns what is closed by the next.
 func (l *Lease) settle(ctx context.Context) (decided <-chan struct{}, err error) {
-	b := l.broker
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	l.broker.mu.Lock()
+	defer l.broker.mu.Unlock()
+	return l.settleLocked(ctx)
+}
+
+func (l *Lease) settleLocked(ctx context.Context) (decided <-chan struct{}, err error) {
 	if l.ended != nil {
 		return nil, l.ended
 	}
