@@ -61,6 +61,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := h.route(w, r, id, &begun); p != nil {
 		p.hangUp = p.hangUp && r.ProtoMajor == 1 // HTTP/2 resets the stream; a close would end its neighbours' connection
 		p.write(w, as)
+		linger(w, r)
 	}
 }
 
