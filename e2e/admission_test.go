@@ -14,7 +14,7 @@ import (
 // S11: two model ids on one provider of capacity 1, called together 50 times by
 // real clients against real processes. The provider never sees two at once, each
 // caller gets the answer to its own question, and everything is back at 0.
-func TestS11_TwoModelsShareOneSlot(t *testing.T) {
+func TestS11_Case_C24_TwoModelsShareOneSlot(t *testing.T) {
 	s := newStub(t, func(w http.ResponseWriter, r *http.Request, body []byte) {
 		complete(w, asked(t, body), string(body))
 	})

@@ -57,7 +57,7 @@ func replace(t *testing.T, path, text string) {
 
 // However a file changes, its watch reads it once it is left alone. Real notices
 // wake it; the time is the test's.
-func TestS08_TheFileIsReadAgainHoweverItChanges(t *testing.T) {
+func TestS08_Case_H01_TheFileIsReadAgainHoweverItChanges(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		unix   bool

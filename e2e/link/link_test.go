@@ -59,7 +59,7 @@ var (
 	quick = Heartbeat{Interval: 500 * time.Millisecond, Timeout: 4 * time.Second}
 )
 
-func TestS12_ABlackholedNodeIsExcludedAndComesBack(t *testing.T) {
+func TestS12_Case_G02_G04_ABlackholedNodeIsExcludedAndComesBack(t *testing.T) {
 	s, err := NewSilences(binary, quick)
 	require.NoError(t, err)
 	defer s.Close()

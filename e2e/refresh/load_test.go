@@ -85,7 +85,7 @@ func paced(do func(n int)) {
 	}
 }
 
-func TestS08_AHundredRefreshesASecondUnderLoadLoseNothing(t *testing.T) {
+func TestS08_Case_H03_AHundredRefreshesASecondUnderLoadLoseNothing(t *testing.T) {
 	b := newBackend(t, nil)
 	dir := t.TempDir()
 	s := start(t, false, config(anyPort, dir, b.URL, nil))

@@ -45,7 +45,7 @@ func TestS17_AFiniteLimitWithoutAnIntervalIsPacedAtTheDefaultWithAWarning(t *tes
 
 // Each wait is the interval × 0.5–1.5, whatever the random source gives, and
 // the source is asked once for each wait.
-func TestS16_JitterStaysInItsBounds(t *testing.T) {
+func TestS16_Case_G10_JitterStaysInItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		interval := time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(24*time.Hour)).Draw(t, "interval"))
 		random := rapid.Float64Range(0, 0.9999999).Draw(t, "random")

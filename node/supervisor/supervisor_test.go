@@ -13,7 +13,7 @@ import (
 
 const interval = 10 * time.Second
 
-func TestS16_UnlimitedOutlastsTheOldBoundAndRegistersOnce(t *testing.T) {
+func TestS16_Case_G10_UnlimitedOutlastsTheOldBoundAndRegistersOnce(t *testing.T) {
 	r := start(t, supervisor.Policy{Interval: interval, MaxAttempts: supervisor.Unlimited})
 	outage := 5 * supervisor.DefaultMaxAttempts
 	began := r.clock.Now()
@@ -89,7 +89,7 @@ func TestS17_FiniteLimitEndsAfterExactlyThatManyAttempts(t *testing.T) {
 	}
 }
 
-func TestS17_AnAcceptedRegistrationResetsTheCount(t *testing.T) {
+func TestS17_Case_G10_AnAcceptedRegistrationResetsTheCount(t *testing.T) {
 	r := start(t, supervisor.Policy{Interval: interval, MaxAttempts: 3})
 	for range 4 { // Eight failures, never three in a row.
 		for range 2 {

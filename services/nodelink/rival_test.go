@@ -14,7 +14,7 @@ import (
 // S12: two machines that are configured with one node id are told apart: the
 // Edge's log names both, once, however often the second one tries; the second one
 // is told who is there and what to do; and the status shows it.
-func TestS12_TwoMachinesWithOneNodeIdAreToldApart(t *testing.T) {
+func TestS12_Case_G08_TwoMachinesWithOneNodeIdAreToldApart(t *testing.T) {
 	e := newEdge(t)
 	owner := e.puppet()
 	owner.register(nodeToken, func(r *runtimev1.Register) {
