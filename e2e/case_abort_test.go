@@ -92,7 +92,7 @@ func TestCase_B06_ANormalRequestAfterFiftyAborts(t *testing.T) {
 		}
 		complete(w, asked(t, body), "still here")
 	})
-	r := oneSlot(t, s)
+	r := single(t, s)
 	for i := range 50 {
 		ctx, leave := context.WithCancel(t.Context())
 		res := r.begun(ctx, fmt.Sprint("b06-", i), chatBody("m", true, ""))
@@ -156,7 +156,7 @@ func TestCase_B07_ASlotOutlivesEveryKindOfFailure(t *testing.T) {
 	for _, target := range append(targets, "good") {
 		models = append(models, model(target, "n/p="+target))
 	}
-	r := start(t, edgeFile([]object{nodeConfig("n", provider("p", s.URL, 1, object{"request_timeout_ms": 1500}))}, models), "n")
+	r := site(t, edgeFile([]object{nodeConfig("n", provider("p", s.URL, 1, object{"request_timeout_ms": 1500}))}, models), "n")
 	for i := range 21 {
 		f := failures[i%len(failures)]
 		a := r.chat(fmt.Sprint("b07-", i), chatBody(f.target, false, ""))
@@ -239,7 +239,7 @@ func TestCase_B11_AHangingProviderKeepsItsSlotForTheGrace(t *testing.T) {
 			}()
 		}
 	}()
-	r := start(t, edgeFile([]object{nodeConfig("n", provider("p", "http://"+listener.Addr().String(), 1, object{"cancel_grace_ms": grace.Milliseconds()}))},
+	r := site(t, edgeFile([]object{nodeConfig("n", provider("p", "http://"+listener.Addr().String(), 1, object{"cancel_grace_ms": grace.Milliseconds()}))},
 		[]object{model("m", "n/p=served")}), "n")
 	ctx, leave := context.WithCancel(t.Context())
 	res := r.begun(ctx, "b11", chatBody("m", true, ""))
@@ -285,7 +285,7 @@ func TestCase_B12_AProviderThatDiesOfAnAbort(t *testing.T) {
 		go func() { _ = dying.Serve(l); served <- struct{}{} }()
 	}
 	serve(listener)
-	r := start(t, edgeFile([]object{nodeConfig("n", provider("p", "http://"+address, 1), provider("q", other.URL, 1, object{"priority": -1}))},
+	r := site(t, edgeFile([]object{nodeConfig("n", provider("p", "http://"+address, 1), provider("q", other.URL, 1, object{"priority": -1}))},
 		[]object{model("alone", "n/p=served"), model("both", "n/p=served", "n/q=served")}, object{"provider_pool": object{"selection": "priority"}}), "n")
 	ctx, leave := context.WithCancel(t.Context())
 	res := r.begun(ctx, "b12", chatBody("alone", true, ""))

@@ -61,6 +61,19 @@ func (r *rig) ended(id string) map[string]any {
 	return found
 }
 
+// site starts an Edge and its nodes for a test in which no node is lost: with heartbeats so slow that a busy machine loses none either.
+func site(t *testing.T, file object, nodes ...string) *rig {
+	t.Helper()
+	file["edge"].(object)["heartbeat"] = object{"interval_ms": 5000, "timeout_ms": 15000}
+	return start(t, file, nodes...)
+}
+
+// single is a site of one provider of capacity 1.
+func single(t *testing.T, s *stub) *rig {
+	t.Helper()
+	return site(t, edgeFile([]object{nodeConfig("n", provider("p", s.URL, 1))}, []object{model("m", "n/p=served")}), "n")
+}
+
 // serving starts one node with one provider, which serves each target under the target's own name with an "m-" before it.
 func serving(t *testing.T, s *stub, capacity int, targets []string, more ...object) *rig {
 	t.Helper()
@@ -68,7 +81,7 @@ func serving(t *testing.T, s *stub, capacity int, targets []string, more ...obje
 	for _, target := range targets {
 		models = append(models, model("m-"+target, "n/p="+target))
 	}
-	return start(t, edgeFile([]object{nodeConfig("n", provider("p", s.URL, capacity))}, models, more...), "n")
+	return site(t, edgeFile([]object{nodeConfig("n", provider("p", s.URL, capacity))}, models, more...), "n")
 }
 
 // passes lets time pass in a provider; false when its client is gone.

@@ -105,7 +105,7 @@ func TestCase_A08_UsageForThoseWhoAsk(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, endMark)
 	})
-	r := oneSlot(t, s)
+	r := single(t, s)
 	require.NotContains(t, r.chat("silent", chatBody("m", true, "")).body, "usage")
 	require.Contains(t, r.chat("asks", chatBody("m", true, `,"stream_options":{"include_usage":true}`)).body, `"usage":{"prompt_tokens":7`)
 	r.quiet()
@@ -153,7 +153,7 @@ func TestCase_A15_A16_EachEventAsItComes(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 		}
 	})
-	r := oneSlot(t, s)
+	r := single(t, s)
 	go func() { next <- "data: 20 bytes long\n\n" }()
 	res, err := r.post(t.Context(), chatBody("m", true, ""))
 	require.NoError(t, err)
@@ -220,7 +220,7 @@ func TestCase_A02_A18_A20_A21_LimitsEndOnlyWhatTheyAreAbout(t *testing.T) {
 		}
 	}
 	patient, limited := newStub(t, answering), newStub(t, answering)
-	r := start(t, edgeFile(
+	r := site(t, edgeFile(
 		[]object{nodeConfig("n", provider("p", patient.URL, 2), provider("l", limited.URL, 2, object{"request_timeout_ms": headLimit.Milliseconds()}))},
 		[]object{model("prefill", "n/p=prefill"), model("cold", "n/p=cold"), model("steady", "n/l=steady"), model("late", "n/l=late"), model("next", "n/l=next")},
 		object{"openai": object{"idle_timeout_ms": idleLimit.Milliseconds()}}), "n")
