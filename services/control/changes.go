@@ -31,7 +31,7 @@ func between(from, to *controlv1.EdgeNodeSnapshot) *controlv1.SnapshotChanges {
 		}
 		moved = moved || from.GetNodes()[i].GetId() != n.GetId()
 	}
-	if moved {
+	if c.OrderChanged = moved; moved {
 		for _, n := range to.GetNodes() {
 			c.NodeOrder = append(c.NodeOrder, n.GetId())
 		}
@@ -86,7 +86,7 @@ func without(s *controlv1.EdgeNodeSnapshot, catalogue bool) *controlv1.EdgeNodeS
 
 // differs reports whether changes say more than that time has passed.
 func differs(from *controlv1.EdgeNodeSnapshot, c *controlv1.SnapshotChanges) bool {
-	return len(c.GetNodes())+len(c.GetNodeOrder())+len(c.GetRequests())+len(c.GetGone())+len(c.GetEndings()) > 0 || c.GetCatalogueChanged() ||
+	return len(c.GetNodes())+len(c.GetRequests())+len(c.GetGone())+len(c.GetEndings()) > 0 || c.GetOrderChanged() || c.GetCatalogueChanged() ||
 		from.GetRevision() != c.GetRest().GetRevision() || from.GetConfigRevision() != c.GetRest().GetConfigRevision() ||
 		from.GetLastRefreshError() != c.GetRest().GetLastRefreshError() || from.GetOverridesNotDurable() != c.GetRest().GetOverridesNotDurable()
 }
@@ -120,7 +120,7 @@ func Apply(state *controlv1.EdgeNodeSnapshot, sequence uint64, c *controlv1.Snap
 		nodes[n.GetId()] = n
 	}
 	order := c.GetNodeOrder()
-	if len(order) == 0 {
+	if !c.GetOrderChanged() {
 		for _, n := range state.GetNodes() {
 			order = append(order, n.GetId())
 		}

@@ -273,7 +273,7 @@ type SnapshotChanges struct {
 	Rest *EdgeNodeSnapshot `protobuf:"bytes,2,opt,name=rest,proto3" json:"rest,omitempty"`
 	// The nodes that have changed, whole.
 	Nodes []*NodeSnapshot `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// The ids of all nodes, in order, where nodes came or went; else empty.
+	// The ids of all nodes, in order, where order_changed.
 	NodeOrder []string `protobuf:"bytes,4,rep,name=node_order,json=nodeOrder,proto3" json:"node_order,omitempty"`
 	// The requests that are new or have changed, whole; of an answer's growth it tells once a second.
 	Requests []*RequestSnapshot `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
@@ -283,8 +283,10 @@ type SnapshotChanges struct {
 	Endings []*Ending `protobuf:"bytes,7,rep,name=endings,proto3" json:"endings,omitempty"`
 	// Whether models, refreshes and estimate_scales of rest replace those that are there; else they stay.
 	CatalogueChanged bool `protobuf:"varint,8,opt,name=catalogue_changed,json=catalogueChanged,proto3" json:"catalogue_changed,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Nodes came, went or moved in the configuration.
+	OrderChanged  bool `protobuf:"varint,9,opt,name=order_changed,json=orderChanged,proto3" json:"order_changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SnapshotChanges) Reset() {
@@ -369,6 +371,13 @@ func (x *SnapshotChanges) GetEndings() []*Ending {
 func (x *SnapshotChanges) GetCatalogueChanged() bool {
 	if x != nil {
 		return x.CatalogueChanged
+	}
+	return false
+}
+
+func (x *SnapshotChanges) GetOrderChanged() bool {
+	if x != nil {
+		return x.OrderChanged
 	}
 	return false
 }
@@ -2760,7 +2769,7 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x04full\x18\x01 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotH\x00R\x04full\x12;\n" +
 	"\achanges\x18\x02 \x01(\v2\x1f.iop.control.v1.SnapshotChangesH\x00R\achanges\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequenceB\b\n" +
-	"\x06update\"\xef\x02\n" +
+	"\x06update\"\x94\x03\n" +
 	"\x0fSnapshotChanges\x12#\n" +
 	"\rfrom_sequence\x18\x01 \x01(\x04R\ffromSequence\x124\n" +
 	"\x04rest\x18\x02 \x01(\v2 .iop.control.v1.EdgeNodeSnapshotR\x04rest\x122\n" +
@@ -2770,7 +2779,8 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\brequests\x18\x05 \x03(\v2\x1f.iop.control.v1.RequestSnapshotR\brequests\x12\x12\n" +
 	"\x04gone\x18\x06 \x03(\x04R\x04gone\x120\n" +
 	"\aendings\x18\a \x03(\v2\x16.iop.control.v1.EndingR\aendings\x12+\n" +
-	"\x11catalogue_changed\x18\b \x01(\bR\x10catalogueChanged\"y\n" +
+	"\x11catalogue_changed\x18\b \x01(\bR\x10catalogueChanged\x12#\n" +
+	"\rorder_changed\x18\t \x01(\bR\forderChanged\"y\n" +
 	"\x15ExplainRequestRequest\x12+\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tB\n" +
