@@ -32,9 +32,6 @@ func toClient(name string) bool {
 	case "content-type", "cache-control", "content-encoding", "content-language", "retry-after", "retry-after-ms", "x-should-retry":
 		return true
 	}
-	if !saneID(name) { // field names are plain ASCII
-		return false
-	}
 	return strings.HasPrefix(name, "openai-") || strings.HasPrefix(name, "x-ratelimit-") || strings.HasPrefix(name, "anthropic-ratelimit-")
 }
 
