@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// keepAlive is how long an idle connection stays open.
-const keepAlive = 5 * time.Second
-
 // conn is one connection. All but the watch for the client's leaving happens in
 // one goroutine.
 type conn struct {
@@ -36,7 +33,7 @@ func (c *conn) serve() {
 		c.server.seen.shut(c.number, byClient)
 	}()
 	for {
-		_ = c.raw.SetReadDeadline(time.Now().Add(keepAlive))
+		_ = c.raw.SetReadDeadline(time.Now().Add(c.server.options.KeepAlive))
 		if _, err := c.in.Peek(1); err != nil {
 			byClient = !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed)
 			return

@@ -25,6 +25,9 @@ type Options struct {
 	// Poll is how often a plain answer looks whether its client is still there; 0
 	// is the real one's second.
 	Poll time.Duration
+	// KeepAlive is how long an idle connection stays open; 0 is the 5 seconds that
+	// the header promises.
+	KeepAlive time.Duration
 	// Embeddings and Reranking serve those endpoints, which are refused otherwise.
 	Embeddings, Reranking bool
 	// Key is the API key asked for; "" asks for none.
@@ -66,6 +69,9 @@ func Start(o Options) (*Server, error) {
 	}
 	if o.Poll == 0 {
 		o.Poll = time.Second
+	}
+	if o.KeepAlive == 0 {
+		o.KeepAlive = 5 * time.Second
 	}
 	l, err := net.Listen("tcp", o.Address)
 	if err != nil {
