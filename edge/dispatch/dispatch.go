@@ -93,8 +93,9 @@ type Dispatcher struct {
 	clock  clockwork.Clock
 	log    *slog.Logger
 
-	traffic   traffic
-	observers []func(*Ending)
+	traffic        traffic
+	observers      []func(*Ending)
+	grantObservers []func(time.Duration)
 }
 
 // New returns a dispatcher that admits through b and reaches nodes over link.
@@ -170,6 +171,9 @@ func (x *exchange) run(ctx context.Context) error {
 	l := x.lease
 	if err := l.Await(ctx); err != nil {
 		return err
+	}
+	for _, f := range x.grantObservers {
+		f(l.Waited)
 	}
 	var refusal *FailedError
 	for {

@@ -279,6 +279,11 @@ func (d *Dispatcher) ended(ctx context.Context, r *Request, x *exchange, err err
 // Observe has f told of every request's end, from the goroutine that carried it. Call it before the first request.
 func (d *Dispatcher) Observe(f func(*Ending)) { d.observers = append(d.observers, f) }
 
+// ObserveGrants has f told how long each request had waited when it was granted a slot for the first time. Call it before the first request.
+func (d *Dispatcher) ObserveGrants(f func(waited time.Duration)) {
+	d.grantObservers = append(d.grantObservers, f)
+}
+
 // rejected are the facts of an error that admission ended a request with.
 func rejected(err error) (outcome string, seq admission.Seq, reason admission.Reason) {
 	var (
