@@ -30,8 +30,8 @@ var (
 	apps   = map[string]*app{} // by script and endpoint
 )
 
-// application is the running script for this endpoint.
-func application(ctx context.Context, script string, at endpoint) (*app, error) {
+// nodeApp is the running script for this endpoint.
+func nodeApp(ctx context.Context, script string, at endpoint) (*app, error) {
 	appsMu.Lock()
 	defer appsMu.Unlock()
 	key := script + " " + at.baseURL + " " + at.key

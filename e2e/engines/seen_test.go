@@ -98,7 +98,7 @@ var clients = map[string]client{
 // script is an application of a npm package.
 func script(name string) func(context.Context, endpoint, string, ask, func(int)) (seen, error) {
 	return func(ctx context.Context, at endpoint, scenario string, a ask, attempted func(int)) (seen, error) {
-		app, err := application(ctx, name, at)
+		app, err := nodeApp(ctx, name, at)
 		if err != nil {
 			return seen{}, err
 		}
