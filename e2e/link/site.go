@@ -213,6 +213,9 @@ func (s *Site) Snapshot() (*controlv1.EdgeNodeSnapshot, error) {
 	return response.GetSnapshot(), err
 }
 
+// Snapshot is what an Edge tells of itself.
+type Snapshot = controlv1.EdgeNodeSnapshot
+
 // Condition is something to wait for in the Edge's snapshot.
 type Condition func(*controlv1.EdgeNodeSnapshot) bool
 
