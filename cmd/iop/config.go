@@ -28,7 +28,7 @@ func newConfig(stdout, stderr io.Writer) *cobra.Command {
 			return usagef("config needs a subcommand: check, migrate, reload")
 		},
 	}
-	c.AddCommand(newConfigCheck(stdout, stderr), newConfigMigrate(stdout, stderr), newConfigReload(stdout))
+	c.AddCommand(newConfigCheck(stdout, stderr), newConfigMigrate(stdout, stderr), newConfigReload(stdout, stderr))
 	return c
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,14 +16,35 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/pflag"
 
+	"github.com/iop-dev/iop/cmd/iop/up"
 	"github.com/iop-dev/iop/edge/config"
+	"github.com/iop-dev/iop/gen/go/iop/admin/v1/adminv1connect"
+	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
+	"github.com/iop-dev/iop/gen/go/iop/control/v1/controlv1connect"
 )
 
 // Where a command looks for an Edge and a token that no flag names.
 const (
-	edgeEnv  = "IOP_EDGE"
-	tokenEnv = "IOP_ADMIN_TOKEN"
+	edgeEnv      = "IOP_EDGE"
+	tokenEnv     = "IOP_ADMIN_TOKEN"
+	readTokenEnv = "IOP_READ_TOKEN"
 )
+
+// role is what a command needs a token for.
+type role int
+
+const (
+	administrator role = iota // edge.admin_tokens
+	reader                    // those, and edge.read_tokens
+)
+
+// tokens are where a token of this role is looked for, and what it must be.
+func (r role) tokens() (env []string, kind string) {
+	if r == reader {
+		return []string{readTokenEnv, tokenEnv}, "edge.read_tokens or edge.admin_tokens"
+	}
+	return []string{tokenEnv}, "edge.admin_tokens"
+}
 
 // callLimit is the longest that an Edge may take to answer. It says nothing
 // about how long a command may wait for people.
@@ -38,10 +58,11 @@ type edgeFlags struct {
 	caFile    string
 }
 
-func (f *edgeFlags) register(flags *pflag.FlagSet) {
+func (f *edgeFlags) register(flags *pflag.FlagSet, r role) {
+	env, kind := r.tokens()
 	flags.StringVar(&f.url, "edge", "", "`URL` of the Edge's admin listener (default: $"+edgeEnv+", else what -c says, else http://"+config.DefaultListen+")")
 	flags.StringVarP(&f.file, "config", "c", "", "the Edge's configuration, which tells where it listens")
-	flags.StringVar(&f.tokenFile, "token-file", "", "`file` with the admin token (default: $"+tokenEnv+")")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`file` with a token of "+kind+" (default: $"+strings.Join(env, ", else $")+", else that of iop up)")
 	flags.StringVar(&f.caFile, "ca-file", "", "PEM `file` to trust the Edge by (default: edge.tls.cert_file of -c, else the system's)")
 }
 
@@ -49,15 +70,14 @@ func (f *edgeFlags) register(flags *pflag.FlagSet) {
 type edgeCaller struct {
 	url    string
 	token  string
+	role   role
 	client *http.Client
+	seen   *seen
 }
 
 // caller finds the Edge and the token.
-func (f *edgeFlags) caller() (*edgeCaller, error) {
-	token, err := f.token()
-	if err != nil {
-		return nil, err
-	}
+func (f *edgeFlags) caller(r role) (*edgeCaller, error) {
+	var err error
 	base, ca := f.url, f.caFile
 	if base == "" {
 		base = os.Getenv(edgeEnv)
@@ -84,21 +104,34 @@ func (f *edgeFlags) caller() (*edgeCaller, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, usagef("the Edge's URL %q: expected http://host:port or https://host:port", base)
 	}
-	transport := &http.Transport{Proxy: nil}
+	token, err := f.token(r, u)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{Proxy: nil, ForceAttemptHTTP2: true}
 	if u.Scheme == "https" && ca != "" {
 		if transport.TLSClientConfig, err = trust(ca, u.Hostname()); err != nil {
 			return nil, &exitError{exitRefused, err}
 		}
 	}
-	return &edgeCaller{strings.TrimSuffix(base, "/"), token, &http.Client{Transport: transport, Timeout: callLimit}}, nil
+	e := &edgeCaller{url: strings.TrimSuffix(base, "/"), token: token, role: r, seen: &seen{next: transport}}
+	e.client = &http.Client{Transport: e.seen, Timeout: callLimit}
+	return e, nil
 }
 
-func (f *edgeFlags) token() (string, error) {
+// token is the token for the Edge at u.
+func (f *edgeFlags) token(r role, u *url.URL) (string, error) {
 	if f.tokenFile == "" {
-		if token := strings.TrimSpace(os.Getenv(tokenEnv)); token != "" {
+		env, kind := r.tokens()
+		for _, name := range env {
+			if token := strings.TrimSpace(os.Getenv(name)); token != "" {
+				return token, nil
+			}
+		}
+		if token := localToken(u); token != "" {
 			return token, nil
 		}
-		return "", usagef("this needs an admin token (edge.admin_tokens): --token-file FILE, or $%s", tokenEnv)
+		return "", usagef("this needs a token of %s: --token-file FILE, or $%s", kind, strings.Join(env, " or $"))
 	}
 	text, err := os.ReadFile(f.tokenFile)
 	if err != nil {
@@ -109,6 +142,19 @@ func (f *edgeFlags) token() (string, error) {
 		return "", &exitError{exitRefused, fmt.Errorf("--token-file %s: expected one token and nothing else", f.tokenFile)}
 	}
 	return token, nil
+}
+
+// localToken is the token that "iop up" keeps for its user: for an Edge of this
+// machine, if there is one.
+func localToken(u *url.URL) string {
+	if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return ""
+	}
+	dir, err := stateFolder("")
+	if err != nil {
+		return ""
+	}
+	return up.KnownAdminToken(dir)
 }
 
 // adminURL is where an Edge with this configuration can be reached from its own
@@ -154,43 +200,23 @@ func trust(file, host string) (*tls.Config, error) {
 	return c, nil
 }
 
+func (e *edgeCaller) control() controlv1connect.ControlServiceClient {
+	return controlv1connect.NewControlServiceClient(e.client, e.url)
+}
+
+func (e *edgeCaller) admin() adminv1connect.AdminServiceClient {
+	return adminv1connect.NewAdminServiceClient(e.client, e.url)
+}
+
+// snapshot is the Edge's present state.
+func (e *edgeCaller) snapshot(ctx context.Context) (*controlv1.EdgeNodeSnapshot, error) {
+	res, err := e.control().GetEdgeNodeSnapshot(e.bearer(ctx), &controlv1.GetEdgeNodeSnapshotRequest{})
+	return res.GetSnapshot(), err
+}
+
 // bearer is the context and the options of one call.
 func (e *edgeCaller) bearer(ctx context.Context) context.Context {
 	ctx, call := connect.NewClientContext(ctx)
 	call.RequestHeader().Set("Authorization", "Bearer "+e.token)
 	return ctx
-}
-
-// failed says what to do about a call that failed.
-func (e *edgeCaller) failed(err error) error {
-	defer e.client.CloseIdleConnections()
-	var answer *connect.Error
-	var dial *net.OpError
-	var untrusted *tls.CertificateVerificationError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &untrusted):
-		return fmt.Errorf("the certificate of the Edge at %s is not trusted: give --ca-file FILE, with that certificate (edge.tls.cert_file) or its authority's (%w)", e.url, untrusted.Err)
-	case errors.As(err, &dial) && dial.Op == "dial":
-		return fmt.Errorf("no Edge answers at %s: is it running, and is this its admin listener? Name it by --edge URL, $%s or -c edge.yaml (%w)", e.url, edgeEnv, dial.Err)
-	case !errors.As(err, &answer):
-		return fmt.Errorf("call to the Edge at %s: %w", e.url, err)
-	}
-	if strings.HasPrefix(e.url, "http:") && answer.Message() == "400 Bad Request" {
-		// What a TLS listener says to plain HTTP, and no admin API to a call.
-		return fmt.Errorf("what answers at %s refuses plain HTTP: an Edge with edge.tls speaks TLS; name it by --edge https://%s, with --ca-file FILE unless this machine trusts its certificate already",
-			e.url, strings.TrimPrefix(e.url, "http://"))
-	}
-	switch answer.Code() {
-	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
-		return &exitError{exitRefused, fmt.Errorf("the Edge at %s refuses the token: it must be one of its edge.admin_tokens (a read token may not change anything)", e.url)}
-	case connect.CodeUnimplemented, connect.CodeUnknown:
-		return fmt.Errorf("what answers at %s has no admin API: is this the Edge's admin_listen? (%s)", e.url, answer.Message())
-	case connect.CodeDeadlineExceeded:
-		return fmt.Errorf("the Edge at %s does not answer within %s", e.url, callLimit)
-	case connect.CodeUnavailable:
-		return fmt.Errorf("call to the Edge at %s: %s", e.url, answer.Message())
-	}
-	return errors.New(answer.Message())
 }

@@ -66,7 +66,11 @@ Start with "iop up": an Edge and a Node on this machine, with what serves here.`
 		newEdge(&logs, stderr),
 		newNode(&logs, stdout, stderr),
 		newProvider(stdout, stderr),
-		newEstimate(stdout),
+		newStatus(stdout, stderr),
+		newRequests(stdout, stderr),
+		newExplain(stdout, stderr),
+		newRequest(stdout, stderr),
+		newEstimate(stdout, stderr),
 		newConfig(stdout, stderr),
 		newVersion(stdout),
 	)

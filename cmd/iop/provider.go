@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -9,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/iop-dev/iop/cmd/iop/console"
 	adminv1 "github.com/iop-dev/iop/gen/go/iop/admin/v1"
-	"github.com/iop-dev/iop/gen/go/iop/admin/v1/adminv1connect"
 )
 
 // order is one of the words that an operator can say.
@@ -80,53 +79,48 @@ type overrideResult struct {
 }
 
 func newOverride(o order, argument, example, what string, stdout, stderr io.Writer, request func(name string) (*adminv1.SetOverrideRequest, error)) *cobra.Command {
-	var edge edgeFlags
-	var output outputFlag
-	c := &cobra.Command{
+	e := &edgeCommand{role: administrator, stdout: stdout, stderr: stderr, call: func(c *cobra.Command, args []string, edge *edgeCaller) (shown, error) {
+		req, err := request(args[0])
+		if err != nil {
+			return shown{}, err
+		}
+		res, err := edge.admin().SetOverride(edge.bearer(c.Context()), req)
+		if err != nil {
+			return shown{}, err
+		}
+		r := overrideResult{
+			Subject: args[0], Mode: res.GetOverride().GetMode(), By: res.GetOverride().GetBy(),
+			InFlight: res.GetInFlight(), Durable: res.GetDurable(), Because: res.GetNotDurableBecause(),
+		}
+		if at := res.GetOverride().GetSince(); at != nil {
+			since := at.AsTime()
+			r.Since = &since
+		}
+		return r.shown(), nil
+	}}
+	return e.attach(&cobra.Command{
 		Use:   o.word + " " + argument,
 		Short: strings.ToUpper(o.short[:1]) + fmt.Sprintf(o.short[1:], what),
-		Args:  oneArg(argument, example),
-		RunE: operation(func(c *cobra.Command, args []string) error {
-			req, err := request(args[0])
-			if err != nil {
+		Args: func(c *cobra.Command, args []string) error {
+			if err := oneArg(argument, example)(c, args); err != nil {
 				return err
 			}
-			caller, err := edge.caller()
-			if err != nil {
-				return err
-			}
-			defer caller.client.CloseIdleConnections()
-			res, err := adminv1connect.NewAdminServiceClient(caller.client, caller.url).SetOverride(caller.bearer(c.Context()), req)
-			if err != nil {
-				return caller.failed(err)
-			}
-			r := overrideResult{
-				Subject: args[0], Mode: res.GetOverride().GetMode(), By: res.GetOverride().GetBy(),
-				InFlight: res.GetInFlight(), Durable: res.GetDurable(), Because: res.GetNotDurableBecause(),
-			}
-			if at := res.GetOverride().GetSince(); at != nil {
-				since := at.AsTime()
-				r.Since = &since
-			}
-			if output.isJSON() {
-				return json.NewEncoder(stdout).Encode(r)
-			}
-			r.write(stdout, stderr)
-			return nil
-		}),
-	}
-	edge.register(c.Flags())
-	output.register(c.Flags())
-	return c
+			_, err := request(args[0])
+			return err
+		},
+	})
 }
 
-func (r overrideResult) write(stdout, stderr io.Writer) {
+func (r overrideResult) shown() shown {
 	state := "as the file says"
 	if r.Mode != "" {
 		state = fmt.Sprintf("%s since %s by %s", r.Mode, r.Since.Format(time.RFC3339), r.By)
 	}
-	fmt.Fprintf(stdout, "%s: %s; %d running\n", r.Subject, state, r.InFlight)
+	s := shown{json: r, text: func(width int) []string {
+		return console.Wrap(fmt.Sprintf("%s: %s; %d running", r.Subject, state, r.InFlight), width, 0)
+	}}
 	if !r.Durable {
-		fmt.Fprintf(stderr, "warning: this will not survive a restart of the Edge: %s\n", r.Because)
+		s.warn = "this will not survive a restart of the Edge: " + r.Because
 	}
+	return s
 }

@@ -44,3 +44,12 @@ func AdminToken(stateDir string) (token, file string, err error) {
 	}
 	return token, file, nil
 }
+
+// KnownAdminToken is the admin token of a state folder, or empty if there is none.
+func KnownAdminToken(stateDir string) string {
+	text, err := os.ReadFile(filepath.Join(stateDir, adminTokenFile))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
