@@ -35,6 +35,7 @@ type Core struct {
 type Counters struct {
 	Granted        uint64
 	Released       uint64 // every end of a lease, fences included
+	Fenced         uint64 // leases that ended because their node's connection did
 	DoubleReleases uint64 // ends of a lease that had ended; each a no-op
 	Stale          uint64 // disconnects and drains of a generation not current
 	Commands       uint64 // that may have changed something
@@ -284,6 +285,7 @@ func (c *Core) fence(n *node) {
 		for r := res.leases.first; r != nil; r = res.leases.first {
 			was, lease := r.state, r.lease
 			c.unlease(r)
+			c.counts.Fenced++
 			if was == reserved {
 				again = append(again, r)
 				continue

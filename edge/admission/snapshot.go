@@ -24,7 +24,9 @@ type Snapshot struct {
 	Heads      []Head          // the waiters that nobody stands before, oldest first; the first keptHeads of them
 	Waiters    []WaiterState   // by seq, the order in which equals are dispatched; the first keptWaiters of them
 	Leases     []LeaseState    // by resource as configured, then by grant; the first keptLeases of them
-	Counters   Counters
+	// WaitingBy counts every waiter by why it waits; their sum is QueueTotal.
+	WaitingBy [ReasonBehind + 1]int
+	Counters  Counters
 }
 
 // ResourceState is one resource at the moment of the cut.
@@ -87,12 +89,14 @@ type LeaseState struct {
 	HandedOff   bool // tracked; else reserved
 }
 
-// heads lists those of all lines, the private ones included: their requests are those that wait again.
-func (c *Core) heads(now time.Time) []Head {
-	var list []Head
+// heads lists those of all lines, the private ones included: their requests are those that wait again. It counts all waiters by reason.
+func (c *Core) heads(now time.Time) (list []Head, by [ReasonBehind + 1]int) {
 	add := func(l *line) {
 		if r := l.head(); r != nil {
-			list = append(list, Head{r.seq, r.group.key, r.class, r.inputTokens, l.obstacle(), now.Sub(r.enqueued), l.n - 1})
+			reason := l.obstacle()
+			by[reason]++
+			by[ReasonBehind] += l.n - 1
+			list = append(list, Head{r.seq, r.group.key, r.class, r.inputTokens, reason, now.Sub(r.enqueued), l.n - 1})
 		}
 	}
 	for _, g := range c.groups {
@@ -106,7 +110,7 @@ func (c *Core) heads(now time.Time) []Head {
 		}
 	}
 	slices.SortFunc(list, func(a, b Head) int { return cmp.Compare(a.Seq, b.Seq) })
-	return list[:min(len(list), keptHeads)]
+	return list[:min(len(list), keptHeads)], by
 }
 
 // waiters lists the first of all scopes together. Each scope has them by seq, in two lists.
@@ -158,9 +162,9 @@ func (c *Core) Snapshot(now time.Time) Snapshot {
 		Resources: make([]ResourceState, 0, len(c.resources)),
 		Scopes:    make([]ScopeState, 0, len(c.scopes)),
 		Counters:  c.counts,
-		Heads:     c.heads(now),
 		Waiters:   c.waiters(),
 	}
+	s.Heads, s.WaitingBy = c.heads(now)
 	for _, res := range c.resources {
 		st := ResourceState{
 			Resource: res.cfg, Connected: res.node.connected, Draining: res.node.draining, Removed: res.removed, Excluded: res.excluded(),

@@ -38,8 +38,8 @@ func (c *checker) snapshot(now time.Time, s *admission.Snapshot) {
 		c.fail(EndsOnce, "%d second ends counted, %d seen", k.DoubleReleases, c.doubles)
 	case k.Stale != c.stale:
 		c.fail(StaleClose, "%d stale closes counted, %d seen", k.Stale, c.stale)
-	case s.QueueTotal != len(c.waiters):
-		c.fail(SnapshotIsTrue, "queue total %d, %d wait", s.QueueTotal, len(c.waiters))
+	case s.QueueTotal != len(c.waiters) || s.QueueTotal != sum(s.WaitingBy[:]):
+		c.fail(SnapshotIsTrue, "queue total %d, by reason %v, %d wait", s.QueueTotal, s.WaitingBy, len(c.waiters))
 	case len(s.Scopes) != len(c.scopes) || len(s.Resources) < len(c.order):
 		c.fail(SnapshotIsTrue, "%d scopes and %d resources, configured are %d and %d", len(s.Scopes), len(s.Resources), len(c.scopes), len(c.order))
 	default:
@@ -52,6 +52,13 @@ func (c *checker) snapshot(now time.Time, s *admission.Snapshot) {
 	if s.OldestWait != oldest {
 		c.fail(SnapshotIsTrue, "the oldest wait is %s, not %s", s.OldestWait, oldest)
 	}
+}
+
+func sum(all []int) (n int) {
+	for _, i := range all {
+		n += i
+	}
+	return n
 }
 
 func (c *checker) snapshotParts(s *admission.Snapshot) {
