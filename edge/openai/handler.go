@@ -33,6 +33,38 @@ type Handler struct {
 	settings    atomic.Pointer[active]
 	// drainUntil is when a draining Edge is expected to have stopped, in Unix nanoseconds; 0 = not draining.
 	drainUntil atomic.Int64
+	watcher    Watcher // nil = nobody
+}
+
+// Watcher counts requests. Exactly one of these follows each Received: the Dispatcher gets it, Refused, Local.
+type Watcher interface {
+	// Received says that a request has come.
+	Received()
+	// Refused says that a request ended before it was dispatched, and by which code of the error table; "client_gone" if nobody could be told.
+	Refused(code string)
+	// Local says that the handler itself has answered.
+	Local()
+}
+
+// Watch has w told of every request. Call it before the first one.
+func (h *Handler) Watch(w Watcher) { h.watcher = w }
+
+// fate is what has become of a request.
+type fate struct {
+	begun      bool   // a part of a provider's answer was sent
+	dispatched bool   // the Dispatcher got it
+	refused    string // code of what was answered instead; "client_gone" until anything is
+}
+
+// tell passes a request's fate on.
+func (h *Handler) tell(f *fate) {
+	switch {
+	case h.watcher == nil || f.dispatched:
+	case f.refused != "":
+		h.watcher.Refused(f.refused)
+	default:
+		h.watcher.Local()
+	}
 }
 
 // New returns a handler that serves with s until [Handler.Apply]. It tells c what providers count.
@@ -56,17 +88,24 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if as.idHeader != "" {
 		w.Header()[as.idHeader] = []string{id}
 	}
-	var begun bool
-	defer h.recovered(w, as, id, &begun)
-	if p := h.route(w, r, id, &begun); p != nil {
+	if h.watcher != nil {
+		h.watcher.Received()
+	}
+	f := fate{refused: "client_gone"}
+	defer h.tell(&f)
+	defer h.recovered(w, as, id, &f)
+	p := h.route(w, r, id, &f)
+	f.refused = ""
+	if p != nil {
+		f.refused = p.code
 		p.hangUp = p.hangUp && r.ProtoMajor == 1 // HTTP/2 resets the stream; a close would end its neighbours' connection
 		p.write(w, as)
 		linger(w, r)
 	}
 }
 
-// route serves the request, or returns what to answer instead. begun is whether a part of a provider's answer was sent.
-func (h *Handler) route(w http.ResponseWriter, r *http.Request, id string, begun *bool) *problem {
+// route serves the request, or returns what to answer instead.
+func (h *Handler) route(w http.ResponseWriter, r *http.Request, id string, f *fate) *problem {
 	s := h.settings.Load()
 	crossOrigin(w, r, s)
 	if headerSize(r) > s.HeaderLimit {
@@ -109,7 +148,7 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request, id string, begun
 	case page != nil:
 		return page.serve(h, w, r, s, key)
 	}
-	return h.exchange(w, r, s, e, key, id, begun)
+	return h.exchange(w, r, s, e, key, id, f)
 }
 
 // reading is what a path takes that is only looked at.
@@ -154,7 +193,7 @@ func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
 }
 
 // exchange carries one request to a provider and its answer back.
-func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string, begun *bool) *problem {
+func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e *endpoint, key *auth.APIKey, id string, f *fate) *problem {
 	if p := h.draining(); p != nil {
 		return p
 	}
@@ -173,7 +212,7 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 	y := newRelay(w, e, found.quotedModel(request.Body), h.clock, s.StallTimeout)
 	defer func() {
 		y.quiet()
-		*begun = y.begun
+		f.begun = y.begun
 		y.free()
 	}()
 	ctx := r.Context()
@@ -183,6 +222,7 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request, s *active, e 
 		defer gone()
 		y.keep = &keepalive{clock: h.clock, every: s.Keepalive, gone: gone, relay: y}
 	}
+	f.dispatched = true
 	err := h.dispatcher.Do(ctx, request, y)
 	y.quiet()
 	var reported *reportedError
@@ -280,7 +320,7 @@ func (h *Handler) failed(ctx context.Context, y *relay, s *active, id string, er
 }
 
 // recovered turns a bug of ours into the contract's 500, or into a cut connection once a part of an answer was sent.
-func (h *Handler) recovered(w http.ResponseWriter, as *dialect, id string, begun *bool) {
+func (h *Handler) recovered(w http.ResponseWriter, as *dialect, id string, f *fate) {
 	cause := recover()
 	if cause == nil {
 		return
@@ -289,7 +329,8 @@ func (h *Handler) recovered(w http.ResponseWriter, as *dialect, id string, begun
 		panic(http.ErrAbortHandler)
 	}
 	h.log.Error("request handler panicked", "request_id", id, "panic", cause, "stack", string(debug.Stack()))
-	if *begun {
+	f.refused = internalProblem.code
+	if f.begun {
 		panic(http.ErrAbortHandler)
 	}
 	internalProblem.write(w, as)
