@@ -73,12 +73,17 @@ type Service struct {
 	// Calibration is the one that the OpenAI-compatible surface has, too.
 	Calibration *estimate.Calibration
 	Log         *slog.Logger
+	// Watcher learns of every request; nil = nobody.
+	Watcher Watcher
 
 	draining atomic.Bool
 }
 
 // Drain refuses new runs from now on. It cannot be undone.
 func (s *Service) Drain() { s.draining.Store(true) }
+
+// Draining reports whether Drain was called.
+func (s *Service) Draining() bool { return s.draining.Load() }
 
 // ListModels returns every model id that the caller's key may name.
 func (s *Service) ListModels(ctx context.Context, _ *inferencev1.ListModelsRequest) (*inferencev1.ListModelsResponse, error) {
