@@ -19,6 +19,7 @@ const bodyTimeout = time.Minute
 // request, the time it takes to send it, and the time for which it does not read.
 func (s *Service) Guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		known(r)
 		settings := s.Settings()
 		control := http.NewResponseController(w)
 		body := &bodyReader{ReadCloser: r.Body, deadline: deadline{set: control.SetReadDeadline, limit: bodyTimeout}, room: s.Intake.Share()}

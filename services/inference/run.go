@@ -32,6 +32,7 @@ func (s *Service) Run(ctx context.Context, req *inferencev1.RunRequest, stream *
 	if !known {
 		s.Log.Error("run failed by an unforeseen error", "request_id", r.started.RequestId, "error", err)
 	}
+	fateOf(ctx).refused = codeOf(detail.GetReason())
 	r.fail(detail)
 	return failed
 }
@@ -70,6 +71,7 @@ func (s *Service) carry(ctx context.Context, req *inferencev1.RunRequest, r *run
 		}
 		defer release()
 	}
+	fateOf(ctx).dispatched = true
 	err = s.Dispatcher.Do(ctx, request, r)
 	switch {
 	case err == nil && r.completed:
