@@ -11,3 +11,8 @@ var EdgeExample string
 //
 //go:embed node.yaml
 var NodeExample string
+
+// ControlPlaneExample is controlplane.yaml: every key of a Control Plane, annotated.
+//
+//go:embed controlplane.yaml
+var ControlPlaneExample string

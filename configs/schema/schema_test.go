@@ -19,8 +19,9 @@ import (
 
 // files are the schemas by kind of file.
 var files = map[string]proto.Message{
-	"edge": &configv1.EdgeConfig{},
-	"node": &configv1.NodeConfig{},
+	"edge":         &configv1.EdgeConfig{},
+	"node":         &configv1.NodeConfig{},
+	"controlplane": &configv1.ControlPlaneConfig{},
 }
 
 func compile(t *testing.T, kind string) *jsonschema.Schema {

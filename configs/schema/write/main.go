@@ -24,8 +24,9 @@ const folder = "configs/schema"
 
 // files are the schemas and the messages of their files.
 var files = map[string]protoreflect.FullName{
-	"edge.schema.json": "iop.config.v1.EdgeConfig",
-	"node.schema.json": "iop.config.v1.NodeConfig",
+	"edge.schema.json":         "iop.config.v1.EdgeConfig",
+	"node.schema.json":         "iop.config.v1.NodeConfig",
+	"controlplane.schema.json": "iop.config.v1.ControlPlaneConfig",
 }
 
 func main() {

@@ -1884,7 +1884,7 @@ type FleetEdge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name in the fleet; unique. The Edge's own id should be the same.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// https://host:port of the Edge's control listener.
+	// https://host:port of the Edge's admin listener, or http:// without TLS.
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	// File that holds a read token of the Edge.
 	TokenFile string `protobuf:"bytes,3,opt,name=token_file,json=tokenFile,proto3" json:"token_file,omitempty"`
@@ -1892,7 +1892,7 @@ type FleetEdge struct {
 	TokenEnv string `protobuf:"bytes,4,opt,name=token_env,json=tokenEnv,proto3" json:"token_env,omitempty"`
 	// Certificate authorities to trust instead of the system's, in a PEM file.
 	CaFile string `protobuf:"bytes,5,opt,name=ca_file,json=caFile,proto3" json:"ca_file,omitempty"`
-	// SHA-256 of the Edge's certificate ("sha256:…"), instead of authorities.
+	// SHA-256 of the Edge's certificate, 64 hexadecimal digits, "sha256:" before them or not, instead of authorities.
 	CaPin         string `protobuf:"bytes,6,opt,name=ca_pin,json=caPin,proto3" json:"ca_pin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2155,7 +2155,7 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\x10_pull_timeout_msB\x11\n" +
 	"\x0f_stale_after_ms\"6\n" +
 	"\tFleetAuth\x12)\n" +
-	"\x04mode\x18\x01 \x01(\tB\x15\xbaH\x12r\x10R\x00R\x06tokensR\x04noneR\x04mode\"\xb1\x01\n" +
+	"\x04mode\x18\x01 \x01(\tB\x15\xbaH\x12r\x10R\x00R\x06tokensR\x04noneR\x04mode\"\xd8\x01\n" +
 	"\tFleetEdge\x12\x1a\n" +
 	"\x02id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x02id\x12\x1c\n" +
@@ -2164,8 +2164,8 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\n" +
 	"token_file\x18\x03 \x01(\tR\ttokenFile\x12\x1b\n" +
 	"\ttoken_env\x18\x04 \x01(\tR\btokenEnv\x12\x17\n" +
-	"\aca_file\x18\x05 \x01(\tR\x06caFile\x12\x15\n" +
-	"\x06ca_pin\x18\x06 \x01(\tR\x05caPinB6Z4github.com/iop-dev/iop/gen/go/iop/config/v1;configv1b\x06proto3"
+	"\aca_file\x18\x05 \x01(\tR\x06caFile\x12<\n" +
+	"\x06ca_pin\x18\x06 \x01(\tB%\xbaH\"r 2\x1e^((sha256:)?[0-9a-fA-F]{64})?$R\x05caPinB6Z4github.com/iop-dev/iop/gen/go/iop/config/v1;configv1b\x06proto3"
 
 var (
 	file_iop_config_v1_config_proto_rawDescOnce sync.Once

@@ -120,7 +120,9 @@ type Fleet struct {
 	// Version of the Control Plane's software.
 	SoftwareVersion string `protobuf:"bytes,3,opt,name=software_version,json=softwareVersion,proto3" json:"software_version,omitempty"`
 	// Sums over the Edges that are live.
-	Totals        *FleetTotals `protobuf:"bytes,4,opt,name=totals,proto3" json:"totals,omitempty"`
+	Totals *FleetTotals `protobuf:"bytes,4,opt,name=totals,proto3" json:"totals,omitempty"`
+	// What the operator should know of the Control Plane itself: a history that is not kept.
+	Notices       []string `protobuf:"bytes,5,rep,name=notices,proto3" json:"notices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -183,7 +185,14 @@ func (x *Fleet) GetTotals() *FleetTotals {
 	return nil
 }
 
-// FleetTotals are sums over the Edges that are live; what is stale is in none.
+func (x *Fleet) GetNotices() []string {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
+}
+
+// FleetTotals are sums over the Edges that are live; what is stale is in none, and an Edge that is configured twice counts once.
 type FleetTotals struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Edges that are live, and all that are configured.
@@ -457,7 +466,9 @@ type WatchFleetResponse struct {
 	// The Edges that are new or have changed, whole. An Edge whose age alone has grown is not among them.
 	Edges []*EdgeView `protobuf:"bytes,3,rep,name=edges,proto3" json:"edges,omitempty"`
 	// Sums over the live Edges.
-	Totals        *FleetTotals `protobuf:"bytes,4,opt,name=totals,proto3" json:"totals,omitempty"`
+	Totals *FleetTotals `protobuf:"bytes,4,opt,name=totals,proto3" json:"totals,omitempty"`
+	// What the operator should know of the Control Plane itself, as in Fleet.
+	Notices       []string `protobuf:"bytes,5,rep,name=notices,proto3" json:"notices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -520,6 +531,13 @@ func (x *WatchFleetResponse) GetTotals() *FleetTotals {
 	return nil
 }
 
+func (x *WatchFleetResponse) GetNotices() []string {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
+}
+
 // GetFleetHistoryRequest names an Edge.
 type GetFleetHistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -578,7 +596,9 @@ func (x *GetFleetHistoryRequest) GetMinutes() uint32 {
 // GetFleetHistoryResponse carries the points.
 type GetFleetHistoryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The points, the oldest first. A minute in which the Edge could not be read has none.
+	// The points, the oldest first, each at the end of its minute, by the Edge's clock. A minute of which the Edge told nothing has none. Of
+	// percentiles of waits, wait_p50_ms is the middle of what the Edge told of the minute, wait_p95_ms the highest. In a sum, a minute has the
+	// Edges of which it is known.
 	Points []*v1.HistoryPoint `protobuf:"bytes,1,rep,name=points,proto3" json:"points,omitempty"`
 	// What one point is about, in milliseconds.
 	IntervalMs    uint32 `protobuf:"varint,2,opt,name=interval_ms,json=intervalMs,proto3" json:"interval_ms,omitempty"`
@@ -637,12 +657,13 @@ const file_iop_fleet_v1_fleet_proto_rawDesc = "" +
 	"\x18iop/fleet/v1/fleet.proto\x12\fiop.fleet.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ciop/control/v1/control.proto\"\x11\n" +
 	"\x0fGetFleetRequest\"E\n" +
 	"\x10GetFleetResponse\x121\n" +
-	"\x05fleet\x18\x01 \x01(\v2\x13.iop.fleet.v1.FleetB\x06\xbaH\x03\xc8\x01\x01R\x05fleet\"\xbf\x01\n" +
+	"\x05fleet\x18\x01 \x01(\v2\x13.iop.fleet.v1.FleetB\x06\xbaH\x03\xc8\x01\x01R\x05fleet\"\xd9\x01\n" +
 	"\x05Fleet\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12,\n" +
 	"\x05edges\x18\x02 \x03(\v2\x16.iop.fleet.v1.EdgeViewR\x05edges\x12)\n" +
 	"\x10software_version\x18\x03 \x01(\tR\x0fsoftwareVersion\x121\n" +
-	"\x06totals\x18\x04 \x01(\v2\x19.iop.fleet.v1.FleetTotalsR\x06totals\"\xf2\x01\n" +
+	"\x06totals\x18\x04 \x01(\v2\x19.iop.fleet.v1.FleetTotalsR\x06totals\x12\x18\n" +
+	"\anotices\x18\x05 \x03(\tR\anotices\"\xf2\x01\n" +
 	"\vFleetTotals\x12\x1d\n" +
 	"\n" +
 	"edges_live\x18\x01 \x01(\rR\tedgesLive\x12\x14\n" +
@@ -664,12 +685,13 @@ const file_iop_fleet_v1_fleet_proto_rawDesc = "" +
 	"\bfailures\x18\a \x01(\rR\bfailures\x12\x17\n" +
 	"\apull_ms\x18\b \x01(\x04R\x06pullMs\x12\x18\n" +
 	"\anotices\x18\t \x03(\tR\anotices\"\x13\n" +
-	"\x11WatchFleetRequest\"\xb5\x01\n" +
+	"\x11WatchFleetRequest\"\xcf\x01\n" +
 	"\x12WatchFleetResponse\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
 	"\x04full\x18\x02 \x01(\bR\x04full\x12,\n" +
 	"\x05edges\x18\x03 \x03(\v2\x16.iop.fleet.v1.EdgeViewR\x05edges\x121\n" +
-	"\x06totals\x18\x04 \x01(\v2\x19.iop.fleet.v1.FleetTotalsR\x06totals\"_\n" +
+	"\x06totals\x18\x04 \x01(\v2\x19.iop.fleet.v1.FleetTotalsR\x06totals\x12\x18\n" +
+	"\anotices\x18\x05 \x03(\tR\anotices\"_\n" +
 	"\x16GetFleetHistoryRequest\x12!\n" +
 	"\aedge_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x06edgeId\x12\"\n" +
 	"\aminutes\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\xa0\vR\aminutes\"p\n" +

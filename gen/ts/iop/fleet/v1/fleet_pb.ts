@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file iop/fleet/v1/fleet.proto.
  */
 export const file_iop_fleet_v1_fleet: GenFile = /*@__PURE__*/
-  fileDesc("Chhpb3AvZmxlZXQvdjEvZmxlZXQucHJvdG8SDGlvcC5mbGVldC52MSIRCg9HZXRGbGVldFJlcXVlc3QiPgoQR2V0RmxlZXRSZXNwb25zZRIqCgVmbGVldBgBIAEoCzITLmlvcC5mbGVldC52MS5GbGVldEIGukgDyAEBIpsBCgVGbGVldBImCgJhdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoFZWRnZXMYAiADKAsyFi5pb3AuZmxlZXQudjEuRWRnZVZpZXcSGAoQc29mdHdhcmVfdmVyc2lvbhgDIAEoCRIpCgZ0b3RhbHMYBCABKAsyGS5pb3AuZmxlZXQudjEuRmxlZXRUb3RhbHMiogEKC0ZsZWV0VG90YWxzEhIKCmVkZ2VzX2xpdmUYASABKA0SDQoFZWRnZXMYAiABKA0SFwoPbm9kZXNfY29ubmVjdGVkGAMgASgNEg0KBW5vZGVzGAQgASgNEg0KBXNsb3RzGAUgASgEEhEKCWluX2ZsaWdodBgGIAEoBBIOCgZxdWV1ZWQYByABKAQSFgoOb2xkZXN0X3dhaXRfbXMYCCABKAQi4AEKCEVkZ2VWaWV3EgoKAmlkGAEgASgJEg0KBXN0YXRlGAIgASgJEjIKCHNuYXBzaG90GAMgASgLMiAuaW9wLmNvbnRyb2wudjEuRWRnZU5vZGVTbmFwc2hvdBItCglwdWxsZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBmFnZV9tcxgFIAEoBBISCgpsYXN0X2Vycm9yGAYgASgJEhAKCGZhaWx1cmVzGAcgASgNEg8KB3B1bGxfbXMYCCABKAQSDwoHbm90aWNlcxgJIAMoCSITChFXYXRjaEZsZWV0UmVxdWVzdCKcAQoSV2F0Y2hGbGVldFJlc3BvbnNlEiYKAmF0GAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRmdWxsGAIgASgIEiUKBWVkZ2VzGAMgAygLMhYuaW9wLmZsZWV0LnYxLkVkZ2VWaWV3EikKBnRvdGFscxgEIAEoCzIZLmlvcC5mbGVldC52MS5GbGVldFRvdGFscyJOChZHZXRGbGVldEhpc3RvcnlSZXF1ZXN0EhkKB2VkZ2VfaWQYASABKAlCCLpIBXIDGIABEhkKB21pbnV0ZXMYAiABKA1CCLpIBSoDGKALIlwKF0dldEZsZWV0SGlzdG9yeVJlc3BvbnNlEiwKBnBvaW50cxgBIAMoCzIcLmlvcC5jb250cm9sLnYxLkhpc3RvcnlQb2ludBITCgtpbnRlcnZhbF9tcxgCIAEoDTKWAgoMRmxlZXRTZXJ2aWNlEk4KCEdldEZsZWV0Eh0uaW9wLmZsZWV0LnYxLkdldEZsZWV0UmVxdWVzdBoeLmlvcC5mbGVldC52MS5HZXRGbGVldFJlc3BvbnNlIgOQAgESUQoKV2F0Y2hGbGVldBIfLmlvcC5mbGVldC52MS5XYXRjaEZsZWV0UmVxdWVzdBogLmlvcC5mbGVldC52MS5XYXRjaEZsZWV0UmVzcG9uc2UwARJjCg9HZXRGbGVldEhpc3RvcnkSJC5pb3AuZmxlZXQudjEuR2V0RmxlZXRIaXN0b3J5UmVxdWVzdBolLmlvcC5mbGVldC52MS5HZXRGbGVldEhpc3RvcnlSZXNwb25zZSIDkAIBQjRaMmdpdGh1Yi5jb20vaW9wLWRldi9pb3AvZ2VuL2dvL2lvcC9mbGVldC92MTtmbGVldHYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp, file_iop_control_v1_control]);
+  fileDesc("Chhpb3AvZmxlZXQvdjEvZmxlZXQucHJvdG8SDGlvcC5mbGVldC52MSIRCg9HZXRGbGVldFJlcXVlc3QiPgoQR2V0RmxlZXRSZXNwb25zZRIqCgVmbGVldBgBIAEoCzITLmlvcC5mbGVldC52MS5GbGVldEIGukgDyAEBIqwBCgVGbGVldBImCgJhdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoFZWRnZXMYAiADKAsyFi5pb3AuZmxlZXQudjEuRWRnZVZpZXcSGAoQc29mdHdhcmVfdmVyc2lvbhgDIAEoCRIpCgZ0b3RhbHMYBCABKAsyGS5pb3AuZmxlZXQudjEuRmxlZXRUb3RhbHMSDwoHbm90aWNlcxgFIAMoCSKiAQoLRmxlZXRUb3RhbHMSEgoKZWRnZXNfbGl2ZRgBIAEoDRINCgVlZGdlcxgCIAEoDRIXCg9ub2Rlc19jb25uZWN0ZWQYAyABKA0SDQoFbm9kZXMYBCABKA0SDQoFc2xvdHMYBSABKAQSEQoJaW5fZmxpZ2h0GAYgASgEEg4KBnF1ZXVlZBgHIAEoBBIWCg5vbGRlc3Rfd2FpdF9tcxgIIAEoBCLgAQoIRWRnZVZpZXcSCgoCaWQYASABKAkSDQoFc3RhdGUYAiABKAkSMgoIc25hcHNob3QYAyABKAsyIC5pb3AuY29udHJvbC52MS5FZGdlTm9kZVNuYXBzaG90Ei0KCXB1bGxlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGYWdlX21zGAUgASgEEhIKCmxhc3RfZXJyb3IYBiABKAkSEAoIZmFpbHVyZXMYByABKA0SDwoHcHVsbF9tcxgIIAEoBBIPCgdub3RpY2VzGAkgAygJIhMKEVdhdGNoRmxlZXRSZXF1ZXN0Iq0BChJXYXRjaEZsZWV0UmVzcG9uc2USJgoCYXQYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBGZ1bGwYAiABKAgSJQoFZWRnZXMYAyADKAsyFi5pb3AuZmxlZXQudjEuRWRnZVZpZXcSKQoGdG90YWxzGAQgASgLMhkuaW9wLmZsZWV0LnYxLkZsZWV0VG90YWxzEg8KB25vdGljZXMYBSADKAkiTgoWR2V0RmxlZXRIaXN0b3J5UmVxdWVzdBIZCgdlZGdlX2lkGAEgASgJQgi6SAVyAxiAARIZCgdtaW51dGVzGAIgASgNQgi6SAUqAxigCyJcChdHZXRGbGVldEhpc3RvcnlSZXNwb25zZRIsCgZwb2ludHMYASADKAsyHC5pb3AuY29udHJvbC52MS5IaXN0b3J5UG9pbnQSEwoLaW50ZXJ2YWxfbXMYAiABKA0ylgIKDEZsZWV0U2VydmljZRJOCghHZXRGbGVldBIdLmlvcC5mbGVldC52MS5HZXRGbGVldFJlcXVlc3QaHi5pb3AuZmxlZXQudjEuR2V0RmxlZXRSZXNwb25zZSIDkAIBElEKCldhdGNoRmxlZXQSHy5pb3AuZmxlZXQudjEuV2F0Y2hGbGVldFJlcXVlc3QaIC5pb3AuZmxlZXQudjEuV2F0Y2hGbGVldFJlc3BvbnNlMAESYwoPR2V0RmxlZXRIaXN0b3J5EiQuaW9wLmZsZWV0LnYxLkdldEZsZWV0SGlzdG9yeVJlcXVlc3QaJS5pb3AuZmxlZXQudjEuR2V0RmxlZXRIaXN0b3J5UmVzcG9uc2UiA5ACAUI0WjJnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvZmxlZXQvdjE7ZmxlZXR2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp, file_iop_control_v1_control]);
 
 /**
  * GetFleetRequest asks for all Edges.
@@ -89,6 +89,13 @@ export type Fleet = Message<"iop.fleet.v1.Fleet"> & {
    * @generated from field: iop.fleet.v1.FleetTotals totals = 4;
    */
   totals?: FleetTotals | undefined;
+
+  /**
+   * What the operator should know of the Control Plane itself: a history that is not kept.
+   *
+   * @generated from field: repeated string notices = 5;
+   */
+  notices: string[];
 };
 
 /**
@@ -99,7 +106,7 @@ export const FleetSchema: GenMessage<Fleet> = /*@__PURE__*/
   messageDesc(file_iop_fleet_v1_fleet, 2);
 
 /**
- * FleetTotals are sums over the Edges that are live; what is stale is in none.
+ * FleetTotals are sums over the Edges that are live; what is stale is in none, and an Edge that is configured twice counts once.
  *
  * @generated from message iop.fleet.v1.FleetTotals
  */
@@ -293,6 +300,13 @@ export type WatchFleetResponse = Message<"iop.fleet.v1.WatchFleetResponse"> & {
    * @generated from field: iop.fleet.v1.FleetTotals totals = 4;
    */
   totals?: FleetTotals | undefined;
+
+  /**
+   * What the operator should know of the Control Plane itself, as in Fleet.
+   *
+   * @generated from field: repeated string notices = 5;
+   */
+  notices: string[];
 };
 
 /**
@@ -337,7 +351,9 @@ export const GetFleetHistoryRequestSchema: GenMessage<GetFleetHistoryRequest> = 
  */
 export type GetFleetHistoryResponse = Message<"iop.fleet.v1.GetFleetHistoryResponse"> & {
   /**
-   * The points, the oldest first. A minute in which the Edge could not be read has none.
+   * The points, the oldest first, each at the end of its minute, by the Edge's clock. A minute of which the Edge told nothing has none. Of
+   * percentiles of waits, wait_p50_ms is the middle of what the Edge told of the minute, wait_p95_ms the highest. In a sum, a minute has the
+   * Edges of which it is known.
    *
    * @generated from field: repeated iop.control.v1.HistoryPoint points = 1;
    */
