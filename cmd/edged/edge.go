@@ -17,6 +17,7 @@ import (
 	"github.com/iop-dev/iop/edge/estimate"
 	"github.com/iop-dev/iop/edge/events"
 	"github.com/iop-dev/iop/edge/intake"
+	"github.com/iop-dev/iop/edge/metrics"
 	"github.com/iop-dev/iop/edge/openai"
 	"github.com/iop-dev/iop/edge/state"
 	"github.com/iop-dev/iop/services/control"
@@ -58,6 +59,8 @@ type Edge struct {
 	allowance  allowance
 	requests   busy // inside the surface and the typed API
 	bus        events.Bus
+	tallies    tallies
+	metrics    *metrics.Metrics
 	servers    []*server
 
 	// life is the parent of every request's context; cut ends it.
@@ -136,6 +139,7 @@ func (e *Edge) build(snap *config.Snapshot) (err error) {
 		Models: e.models, Target: e.target, Settings: e.runSettings, Simulated: e.simulated,
 		Keys: e.keyring, Intake: &e.intake, Dispatcher: e.dispatcher, Calibration: e.estimates, Log: e.log,
 	}
+	e.watchTraffic()
 	e.servers, err = e.listen(cfg)
 	return err
 }
@@ -156,6 +160,7 @@ func (e *Edge) Run(ctx context.Context) error {
 		serving.Go(func() { failed <- s.serve() })
 		e.log.Info("listening", "address", s.listener.Addr().String(), "for", s.serves)
 	}
+	e.log.Info("dashboard", "url", e.Dashboard())
 	watching, unwatch := context.WithCancel(ctx)
 	defer unwatch()
 	var watcher sync.WaitGroup
@@ -211,9 +216,9 @@ func (e *Edge) snapshot() *config.Snapshot { return e.current.Load() }
 type linkEvents struct{ *Edge }
 
 func (l linkEvents) NodeConnected(node admission.NodeID) {
-	l.bus.Publish(events.Event{Kind: events.NodeConnected, At: l.clock.Now(), Subject: string(node)})
+	l.publish(events.Event{Kind: events.NodeConnected, At: l.clock.Now(), Subject: string(node)})
 }
 
 func (l linkEvents) NodeDisconnected(node admission.NodeID, cause string) {
-	l.bus.Publish(events.Event{Kind: events.NodeDisconnected, At: l.clock.Now(), Subject: string(node), Detail: cause})
+	l.publish(events.Event{Kind: events.NodeDisconnected, At: l.clock.Now(), Subject: string(node), Detail: cause})
 }

@@ -3,13 +3,18 @@ package edged
 import (
 	"net/http"
 	"strings"
+
+	"github.com/iop-dev/iop/services/webui"
 )
 
-// routes sends each Connect service, by the path of its name, to its handler, and
-// all else to the rest. Unlike http.ServeMux it never answers by itself: a path
-// that is not clean is nobody's, and gets the rest's 404 rather than a redirect.
+// routes sends each Connect service, by the path of its name, to its handler, what
+// is the dashboard's to that, a scrape to the metrics, and all else to the rest. Unlike http.ServeMux it
+// never answers by itself: a path that is not clean is nobody's, and gets the
+// rest's 404 rather than a redirect.
 type routes struct {
 	services map[string]http.Handler // by "/package.Service/"
+	scrape   http.Handler            // at metricsPath; nil = none
+	page     http.Handler            // at webui.Path and below; nil = none
 	rest     http.Handler            // nil = nothing else is here
 }
 
@@ -34,6 +39,14 @@ func (rt *routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			h.ServeHTTP(w, r)
 			return
 		}
+	}
+	if rt.scrape != nil && r.URL.Path == metricsPath {
+		rt.scrape.ServeHTTP(w, r)
+		return
+	}
+	if rt.page != nil && strings.HasPrefix(r.URL.Path+"/", webui.Path) {
+		rt.page.ServeHTTP(w, r)
+		return
 	}
 	if rt.rest == nil {
 		http.NotFound(w, r)

@@ -28,4 +28,9 @@ func TestRoutes(t *testing.T) {
 	for _, path := range []string{"/", "/v1/models", "/iop.admin.v1.AdminService", "/x/iop.admin.v1.AdminService/ReloadConfig", "/v1/../iop.admin.v1.AdminService/ReloadConfig", "//iop.admin.v1.AdminService/ReloadConfig"} {
 		require.Equal(t, "rest", ask(path), path)
 	}
+	require.Equal(t, "rest", ask("/dashboard/"))
+	rt.page = say("page")
+	for path, want := range map[string]string{"/dashboard": "page", "/dashboard/": "page", "/dashboard/requests/1": "page", "/dashboards": "rest", "/x/dashboard/": "rest"} {
+		require.Equal(t, want, ask(path), path)
+	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/iop-dev/iop/services/admin"
 	"github.com/iop-dev/iop/services/control"
 	"github.com/iop-dev/iop/services/nodelink"
+	"github.com/iop-dev/iop/services/webui"
 )
 
 // maxRPCMessage is the largest message of the typed APIs in bytes.
@@ -89,6 +90,7 @@ func (e *Edge) listen(cfg *configv1.EdgeConfig) (servers []*server, err error) {
 		}
 		mux := &routes{}
 		p.mount(mux)
+		e.mountIntrospection(mux)
 		byAddress[p.address] = mux
 		s, err := e.open(p, edge.GetTls(), mux)
 		if err != nil {
@@ -136,19 +138,20 @@ func (e *Edge) mountAPI(mux *routes) {
 	path, h := inferencev1connect.NewInferenceServiceHandler(e.typed,
 		connect.WithReadMaxBytes(config.MaxBodyLimitBytes), connect.WithInterceptors(validate.NewInterceptor()),
 		connect.WithCompressMinBytes(4<<10)) // events of a few bytes are not worth it
-	mux.handle(path, e.requests.around(allowSecret(e.typed.Guard(h), auth.ClientSecret, func(secret string) bool {
+	mux.handle(path, e.browsers().API(e.requests.around(e.typed.Account(allowSecret(e.typed.Guard(h), auth.ClientSecret, func(secret string) bool {
 		_, ok := e.keyring.APIKey(secret)
 		return ok || e.keyring.Open()
-	})))
+	})))))
 }
 
 // mountNodes mounts the node link, which judges node tokens itself.
 func (e *Edge) mountNodes(mux *routes) {
 	path, h := e.link.Handler()
-	mux.handle(path, h)
+	mux.handle(path, needsHTTP2(h))
 }
 
-// mountAdmin mounts what read and admin tokens are for.
+// mountAdmin mounts what read and admin tokens are for, and the page that asks for
+// one.
 func (e *Edge) mountAdmin(mux *routes) {
 	edgeID := e.snapshot().Config.GetEdge().GetId()
 	shown := &control.Service{
@@ -157,14 +160,17 @@ func (e *Edge) mountAdmin(mux *routes) {
 	}
 	shown.Watch(e.clock)
 	path, h := controlv1connect.NewControlServiceHandler(shown, handlerOptions()...)
-	mux.handle(path, allow(h, func(secret string) bool {
+	browsers := e.browsers()
+	mux.handle(path, browsers.API(allow(h, func(secret string) bool {
 		_, ok := e.keyring.Reader(secret)
 		return ok
-	}))
+	})))
 	path, h = adminv1connect.NewAdminServiceHandler(&admin.Service{
 		Reload: e.reloadByAdmin, Check: e.check, Cancel: e.cancelRequest, Override: e.setOverride, Forget: e.forgetEstimates,
 	}, handlerOptions()...)
-	mux.handle(path, e.allowAdmin(h))
+	mux.handle(path, browsers.API(e.allowAdmin(h)))
+	mux.scrape = browsers.API(e.scrape())
+	mux.page = browsers.Page(webui.Handler(webui.Site{Kind: webui.Edge, Name: edgeID}))
 }
 
 func handlerOptions() []connect.HandlerOption {

@@ -89,7 +89,7 @@ func runUp(ctx context.Context, flags upFlags, stdout, stderr io.Writer, log *sl
 	if err != nil {
 		return err
 	}
-	banner.Address, banner.Wanted = edge.Addr(), flags.listen
+	banner.Address, banner.Wanted, banner.Dashboard = edge.Addr(), flags.listen, edge.Dashboard()
 	return serveUp(ctx, edge, nodeToken, banner, stdout, stderr, log)
 }
 

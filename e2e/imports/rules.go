@@ -119,6 +119,12 @@ var Rules = []Rule{
 		Reason:    handlersStandAlone,
 	},
 	{
+		From:      []string{"services/webui/..."},
+		Ban:       ownFolders,
+		BanExcept: []string{"services/webui/...", "gen"},
+		Reason:    "the page's files and the rules for browsers are the same whoever serves them",
+	},
+	{
 		From:      []string{"fleet/..."},
 		Ban:       ownFolders,
 		BanExcept: []string{"fleet/...", "gen/..."},

@@ -19,6 +19,8 @@ type Banner struct {
 	Plan *Plan
 	// Address is where the Edge listens, Wanted where it was to.
 	Address, Wanted string
+	// Dashboard is the dashboard's address.
+	Dashboard string
 	// Searched is whether servers were looked for.
 	Searched bool
 	// Empty are servers without a model, which cannot serve.
@@ -43,7 +45,7 @@ func (b *Banner) Write(w io.Writer) error {
 		`  "iop edge -c edge.yaml" here and "iop node -c node.yaml" there.`,
 	}
 	if b.AdminTokenFile != "" {
-		tail = append(tail, "Admin token: in "+b.AdminTokenFile)
+		tail = append(tail, "Dashboard: "+b.Dashboard+"  (it asks for the admin token)", "Admin token: in "+b.AdminTokenFile)
 	}
 	tail = append(tail, "Ctrl-C stops it.")
 	body := b.found()

@@ -129,13 +129,15 @@ func TestU1_TheBannerFitsTwelveLines(t *testing.T) {
 	banner := up.Banner{
 		Plan: plan, Address: "127.0.0.1:8486", Wanted: "127.0.0.1:8484", Searched: true,
 		Unknown: []string{"127.0.0.1:8000"}, Edges: []string{"127.0.0.1:8080"}, AdminTokenFile: "/home/me/.config/iop/admin.token",
+		Dashboard: "http://127.0.0.1:8486/dashboard/",
 	}
 	var out bytes.Buffer
 	require.NoError(t, banner.Write(&out))
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	require.Len(t, lines, 12)
 	require.Contains(t, out.String(), "127.0.0.1:8484 is taken")
-	require.Contains(t, out.String(), "and 8 more")
+	require.Contains(t, out.String(), "and 9 more")
+	require.Contains(t, out.String(), "\nDashboard: http://127.0.0.1:8486/dashboard/ ")
 }
 
 func TestU1_TheBannerSaysWhatWasFound(t *testing.T) {
@@ -162,6 +164,7 @@ func TestU1_TheBannerSaysWhatWasFound(t *testing.T) {
 	}
 	require.NotContains(t, out.String(), "taken")
 	require.NotContains(t, out.String(), "Admin token")
+	require.NotContains(t, out.String(), "Dashboard", "of no use without a token")
 }
 
 // A model's name is its server's choice: it must neither leave the quotes of
