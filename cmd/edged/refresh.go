@@ -163,7 +163,7 @@ func (e *Edge) note(r Refresh, err error) uint64 {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.bus.Publish(ev)
+	e.publish(ev)
 	return e.history.add(r)
 }
 

@@ -41,6 +41,7 @@ type Request struct {
 	ContextWindow        int           // tokens of one request to the group; 0 = not stated
 	IdleTimeout          time.Duration // longest silence after the response head; 0 = none
 	TotalTimeout         time.Duration // longest exchange, waiting included; 0 = none
+	TraceParent          string        // of the client's trace, as it sent it; never sent on
 }
 
 // Grant says who answers.
@@ -108,9 +109,10 @@ func New(b *broker.Broker, link Link, clock clockwork.Clock, log *slog.Logger) *
 // the error is one of broker.Acquire's, a *FailedError, or the cause of ctx's
 // end. ErrStopped is returned only for a request that has reached no provider.
 func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
+	began := d.clock.Now()
 	var deadline time.Time
 	if r.TotalTimeout > 0 {
-		deadline = d.clock.Now().Add(r.TotalTimeout)
+		deadline = began.Add(r.TotalTimeout)
 		var cancel context.CancelFunc
 		ctx, cancel = withTimeout(ctx, d.clock, r.TotalTimeout)
 		defer cancel()
@@ -146,7 +148,7 @@ func (d *Dispatcher) Do(ctx context.Context, r *Request, s Sink) error {
 		}
 		err = &FailedError{Code: code, Message: message, Started: x.started, HandedOff: x.handedOff, Grant: x.grant}
 	}
-	d.ended(ctx, r, x, err)
+	d.ended(ctx, r, x, began, err)
 	return err
 }
 

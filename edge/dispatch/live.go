@@ -118,6 +118,7 @@ type Ending struct {
 	Outcome string
 	Reason  admission.Reason // where admission ended it
 	Detail  string           // for the operator
+	Began   time.Time
 	At      time.Time
 
 	Grant     Grant         // zero without one
@@ -127,8 +128,11 @@ type Ending struct {
 	Status    int // of the provider's answer; 0 without one
 	// As the provider counted them; -1 = it did not.
 	InputTokens, OutputTokens int
-	Estimated                 int // input tokens
-	Threshold                 int // from which on it would have been long
+	// Empty: a completed answer that has no text, because its length was used up.
+	Empty       bool
+	TraceParent string // as the client sent it
+	Estimated   int    // input tokens
+	Threshold   int    // from which on it would have been long
 }
 
 // Counter is a Sink that can say what the provider has counted.
@@ -136,6 +140,9 @@ type Counter interface {
 	// Tokens are those of prompt and answer; -1 = not told.
 	Tokens() (input, output int)
 }
+
+// Emptiable is a Sink that can say that an answer has no text because its length was used up.
+type Emptiable interface{ Empty() bool }
 
 // traffic is what a Dispatcher knows of its requests.
 type traffic struct {
@@ -248,8 +255,9 @@ func (d *Dispatcher) Cancel(seq admission.Seq, id string) (Live, error) {
 }
 
 // ended writes a request's end down, where it is looked for and in the log.
-func (d *Dispatcher) ended(ctx context.Context, r *Request, x *exchange, err error) {
+func (d *Dispatcher) ended(ctx context.Context, r *Request, x *exchange, began time.Time, err error) {
 	e := endingOf(ctx, err)
+	e.Began, e.TraceParent = began, r.TraceParent
 	e.ID, e.Client, e.Group, e.Class, e.Path = r.ID, r.Client, r.Group, r.Input.Class(), r.Path
 	e.Estimated, e.Threshold = r.Input.Tokens, r.Input.Threshold
 	e.At, e.InputTokens, e.OutputTokens = d.clock.Now(), -1, -1
@@ -264,6 +272,9 @@ func (d *Dispatcher) ended(ctx context.Context, r *Request, x *exchange, err err
 		e.Status = x.status
 		if c, ok := x.sink.(Counter); ok && x.started {
 			e.InputTokens, e.OutputTokens = c.Tokens()
+		}
+		if s, ok := x.sink.(Emptiable); ok && err == nil {
+			e.Empty = s.Empty()
 		}
 	}
 	if err == nil && e.Status >= 400 {

@@ -50,6 +50,9 @@ func (d *Dispatcher) record(ctx context.Context, r *Request, x *exchange, e *End
 		weighed = true
 		attrs = append(attrs, slog.String("wait_reason", x.lease.WaitReason.String()))
 	}
+	if e.Empty {
+		attrs = append(attrs, slog.Bool("empty", true))
+	}
 	if e.Seq != 0 {
 		attrs = append(attrs, slog.Uint64("enqueue_seq", uint64(e.Seq)))
 	}

@@ -106,4 +106,7 @@ func (t *traffic) ended(e *dispatch.Ending) {
 	if e.InputTokens < 0 && e.OutputTokens < 0 && e.Outcome == "completed" {
 		t.withoutUsage.WithLabelValues(model, node, provider).Inc()
 	}
+	if e.Empty {
+		t.empty.WithLabelValues(model, node, provider).Inc()
+	}
 }
