@@ -167,8 +167,8 @@ e2e-engines: ## a real Ollama with a tiny model, driven by official clients (fir
 	./e2e/engines/run.sh
 
 .PHONY: traceability
-traceability: ## bring the tables of docs/traceability.md up to date
-	go test -count=1 -run '^TestTraceability_' ./e2e/docs -args -rewrite
+traceability: ## bring the tables of docs/traceability.md and the field lists of the contracts up to date
+	go test -count=1 -run '^(TestTraceability_|TestS10_Contracts)' ./e2e/docs -args -rewrite
 
 .PHONY: sim
 sim: ## simulate the admission core under faults (SEED=n replays a run; STEPS=n, 2000000)
