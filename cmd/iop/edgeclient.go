@@ -124,7 +124,7 @@ func (f *edgeFlags) token(r role, u *url.URL) (string, error) {
 	if f.tokenFile == "" {
 		env, kind := r.tokens()
 		for _, name := range env {
-			if token := strings.TrimSpace(os.Getenv(name)); token != "" {
+			if token := tokenOf(name); token != "" {
 				return token, nil
 			}
 		}
@@ -143,6 +143,9 @@ func (f *edgeFlags) token(r role, u *url.URL) (string, error) {
 	}
 	return token, nil
 }
+
+// tokenOf is the token that an environment variable holds.
+func tokenOf(env string) string { return strings.TrimSpace(os.Getenv(env)) }
 
 // localToken is the token that "iop up" keeps for its user: for an Edge of this
 // machine, if there is one.

@@ -28,6 +28,7 @@ type edgeCommand struct {
 type shown struct {
 	json any
 	text func(width int) []string // for stdout, in lines of so many cells
+	live func() error             // in place of text, on a terminal; nil = nothing
 	warn string                   // a warning, for stderr
 	fail bool                     // what the answer says is a failure
 }
@@ -49,9 +50,12 @@ func (e *edgeCommand) attach(c *cobra.Command) *cobra.Command {
 		if s.warn != "" {
 			fmt.Fprintln(e.stderr, "warning: "+s.warn)
 		}
-		if output.isJSON() {
+		switch {
+		case output.isJSON():
 			err = writeJSON(e.stdout, s.json)
-		} else {
+		case s.live != nil && isTerminal(e.stdout):
+			err = s.live()
+		default:
 			err = writeLines(e.stdout, s.text(widthOf(e.stdout)))
 		}
 		if err == nil && s.fail {

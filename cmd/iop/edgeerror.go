@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func (e *edgeCaller) failed(err error) error {
 		}
 		return &exitError{exitRefused, fmt.Errorf("the Edge at %s refuses the token: it must be one of its %s%s", e.url, kind, hint)}
 	case connect.CodeUnimplemented, connect.CodeUnknown:
-		return fmt.Errorf("the Edge at %s has no such call here: is this its admin_listen, and is it as new as this iop? (%s)", e.url, answer.Message())
+		return fmt.Errorf("the Edge at %s has no such call here: is this its admin_listen, and is it as new as this iop? (%s)", e.url, cmp.Or(answer.Message(), answer.Code().String()))
 	case connect.CodeDeadlineExceeded:
 		return fmt.Errorf("the Edge at %s does not answer within %s", e.url, callLimit)
 	case connect.CodeUnavailable:

@@ -67,6 +67,7 @@ Start with "iop up": an Edge and a Node on this machine, with what serves here.`
 		newNode(&logs, stdout, stderr),
 		newProvider(stdout, stderr),
 		newStatus(stdout, stderr),
+		newTop(stdout, stderr),
 		newRequests(stdout, stderr),
 		newExplain(stdout, stderr),
 		newRequest(stdout, stderr),

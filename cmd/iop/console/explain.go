@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
+
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 )
 
@@ -115,8 +117,12 @@ func verdicts(all []*controlv1.CandidateVerdict, more uint32, width int) []strin
 		if v.GetLongContextCapacity() > 0 {
 			slots += fmt.Sprintf(" long %d/%d", v.GetLongInFlight(), v.GetLongContextCapacity())
 		}
-		lines = append(lines, Fit(fmt.Sprintf("  %s  %s", v.GetNode()+"/"+v.GetProvider(), slots), width))
-		lines = append(lines, Wrap(what, width, 6)...)
+		where := "  " + v.GetNode() + "/" + v.GetProvider() + "  " + slots
+		if whole := where + "  " + what; ansi.StringWidth(Clean(whole)) <= width {
+			lines = append(lines, Fit(whole, width))
+			continue
+		}
+		lines = append(append(lines, Fit(where, width)), Wrap(what, width, 6)...)
 	}
 	if more > 0 {
 		lines = append(lines, fmt.Sprintf("  and %s more", plural(more, "candidate")))

@@ -16,7 +16,7 @@ func Status(s *controlv1.EdgeNodeSnapshot, width int) []string {
 	}
 	lines = append(append(lines, ""), nodes(s, width)...)
 	if s.GetQueueTotal() > 0 {
-		lines = append(append(lines, "", "NEXT"), waiting(s, width)...)
+		lines = append(append(lines, ""), waiting(s, width)...)
 	}
 	return lines
 }
