@@ -40,6 +40,12 @@ const (
 	// request it asks about lie in two sockets, and either may be read first. It
 	// is shorter than the Edge's patience with a stream that has broken.
 	unseenPatience = 500 * time.Millisecond
+	// While the work connections bring at least underWay bytes in each
+	// unseenPatience, the request may lie behind other bodies or on a slow path,
+	// and "not seen" is kept back further, at most maxPatiences times in all. A
+	// dead path brings nothing.
+	underWay     = 4 << 10
+	maxPatiences = 60
 )
 
 // want sets how many streams there shall be, in use and parked together.
@@ -118,7 +124,8 @@ func (p *pool) cancel(id uint32, number uint64) {
 }
 
 // query answers whether a request has been seen: at once if it has or its stream
-// is no more, otherwise when it comes, the stream ends or unseenPatience is over.
+// is no more, otherwise when it comes, the stream ends or unseenPatience is over
+// and no bytes are under way.
 // A request that was not seen is refused from the answer on. Of a stream it knows
 // nothing of it says "seen", which repeats nothing.
 func (p *pool) query(id uint32, number uint64, answer func(seen bool)) {
@@ -136,10 +143,24 @@ func (p *pool) query(id uint32, number uint64, answer func(seen bool)) {
 	}
 	q := &question{number: number, settle: sync.OnceFunc(tell)}
 	if asked := w.ask(q); asked == q {
-		p.session.cfg.Clock.AfterFunc(unseenPatience, func() { w.answered(q); q.settle() })
+		p.keepBack(w, q, p.session.received.Load(), maxPatiences-1)
 	} else if asked == nil {
 		tell()
 	}
+}
+
+// keepBack answers q when the work connections have fallen silent. received is what
+// they had brought when the present patience began; more patiences may follow.
+func (p *pool) keepBack(w *work, q *question, received uint64, more int) {
+	p.session.cfg.Clock.AfterFunc(unseenPatience, func() {
+		now := p.session.received.Load()
+		if more > 0 && now-received >= underWay && w.isAsked(q) {
+			p.keepBack(w, q, now, more-1)
+			return
+		}
+		w.answered(q)
+		q.settle()
+	})
 }
 
 // seen reports whether a request has been seen, and refuses it from now on if not.

@@ -41,6 +41,8 @@ type session struct {
 	lastSeen atomic.Int64
 	writing  atomic.Int64
 
+	received atomic.Uint64 // bytes that the work connections have brought
+
 	pool pool
 }
 
@@ -68,7 +70,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.end(nil)
 
 	// Two transports: a full work connection never holds up a heartbeat or a cancel.
-	sessionTransport, workTransport := s.newTransport(), s.newTransport()
+	sessionTransport, workTransport := s.newTransport(new(atomic.Uint64)), s.newTransport(&s.received)
 	options := []connect.ClientOption{
 		connect.WithCodec(framecodec.Codec{}),
 		connect.WithAcceptCompression("gzip", nil, nil),

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -188,6 +189,41 @@ func TestCase_G04_AQueryThatIsReadBeforeItsRequestBurnsNothing(t *testing.T) {
 	result := r.receive().GetQueryResult()
 	require.EqualValues(t, 1, result.GetRequestNumber())
 	require.True(t, result.GetSeen())
+}
+
+// On a slow path a request may lie behind the bodies of others for longer than
+// the node's patience: it is not burnt while those come in, and told when they end.
+func TestAQueryIsKeptBackWhileBodiesComeIn(t *testing.T) {
+	e, _ := newPuppetEdge(t, false)
+	r := e.connect(echo)
+	w, other := await(e, e.works), await(e, e.works)
+	id := streamID(t, w)
+	body := strings.Repeat("b", 2*underWay)
+	bring := func(number uint64) {
+		require.NoError(t, other.Send(request(number, body, true)))
+		_, err := other.Receive()
+		require.NoError(t, err)
+	}
+	r.send(queryMessage(id, 1))
+	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 3)) // heartbeat, timeout, the answer kept back
+	for n := range uint64(3) {
+		bring(n + 1)
+		e.clock.Advance(unseenPatience)
+		require.NoError(t, e.clock.BlockUntilContext(e.ctx, 3), "kept back further")
+	}
+	require.NoError(t, w.Send(request(1, "read late", true)))
+	answer, err := w.Receive()
+	require.NoError(t, err)
+	require.Equal(t, "read late", string(answer.GetBody()))
+	require.True(t, r.receive().GetQueryResult().GetSeen())
+
+	r.send(queryMessage(id, 2))
+	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 4)) // and the former timer, which finds its question answered
+	bring(4)
+	e.clock.Advance(unseenPatience)
+	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 3), "kept back further")
+	e.clock.Advance(unseenPatience)
+	require.False(t, r.receive().GetQueryResult().GetSeen(), "nothing comes any more")
 }
 
 // S12: a node that was stopped for about the heartbeat timeout reads what the Edge

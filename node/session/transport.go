@@ -23,13 +23,14 @@ type dialer struct {
 	closed bool
 }
 
-func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := d.Dialer.DialContext(ctx, network, address)
+// dial dials; what the connection brings is added to received, in bytes.
+func (d *dialer) dial(ctx context.Context, network, address string, received *atomic.Uint64) (net.Conn, error) {
+	c, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
 	d.dialed.Store(true)
-	tracked := &trackedConn{Conn: c, dialer: d}
+	tracked := &trackedConn{Conn: c, dialer: d, received: received}
 	d.mu.Lock()
 	closed := d.closed
 	if !closed {
@@ -57,14 +58,16 @@ func (d *dialer) close() {
 
 type trackedConn struct {
 	net.Conn
-	dialer *dialer
-	read   bool // of the transport's one reader
+	dialer   *dialer
+	received *atomic.Uint64
+	read     bool // of the transport's one reader
 }
 
 // Read notes whether the first bytes are an HTTP/2 SETTINGS frame: the error a
 // transport gives when they are not depends on whether it was reading or writing.
 func (c *trackedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	c.received.Add(uint64(n))
 	if !c.read && n > 0 {
 		const typeAt, settings = 3, 4
 		c.read = true
@@ -84,13 +87,16 @@ func (c *trackedConn) Close() error {
 
 // newTransport makes an HTTP/2-only transport: over TLS for https, with prior
 // knowledge for http. Stream windows are small in a large connection window, so
-// that one stalled stream does not stop the others (ADR 0002, rule 8).
-func (s *session) newTransport() *http.Transport {
+// that one stalled stream does not stop the others (ADR 0002, rule 8). What its
+// connections bring is added to received, in bytes.
+func (s *session) newTransport(received *atomic.Uint64) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Transport{
-		DialContext:        s.dialer.DialContext,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return s.dialer.dial(ctx, network, address, received)
+		},
 		TLSClientConfig:    s.cfg.TLS.Clone(),
 		Protocols:          protocols,
 		DisableCompression: true,

@@ -161,6 +161,13 @@ func (w *work) ask(q *question) *question {
 	return w.question
 }
 
+// isAsked reports whether q still waits for its answer.
+func (w *work) isAsked(q *question) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.question == q
+}
+
 // answered forgets q, which is being answered.
 func (w *work) answered(q *question) {
 	w.mu.Lock()
