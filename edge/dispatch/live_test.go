@@ -26,7 +26,7 @@ func (r *rig) waits(ctx context.Context, req *Request, s Sink) <-chan error {
 	return done
 }
 
-func TestJ14_WhatIsLiveIsShownInItsPhase(t *testing.T) {
+func TestCase_J14_WhatIsLiveIsShownInItsPhase(t *testing.T) {
 	r := newRig(t)
 	r.connect("n")
 	req := request()
@@ -72,14 +72,15 @@ func TestJ14_WhatIsLiveIsShownInItsPhase(t *testing.T) {
 	require.Equal(t, 503, endings[0].Status)
 	require.Equal(t, time.Second, endings[0].Grant.QueueWait)
 	require.Equal(t, Ending{
-		Seq: 1, ID: "r1", Client: "laptop", Group: "both", Path: "/v1/chat/completions", Outcome: "cancelled", At: r.clock.Now(),
+		Seq: 1, ID: "r1", Client: "laptop", Group: "both", Path: "/v1/chat/completions", Outcome: "cancelled",
+		Began: r.clock.Now().Add(-3 * time.Second), At: r.clock.Now(),
 		Grant: Grant{Node: "n", Provider: "p", Target: "big-name-on-n"}, Run: 3 * time.Second, FirstByte: 2 * time.Second, Attempts: 1, Status: 200,
 		InputTokens: 7, OutputTokens: 3,
 	}, endings[1])
 	r.idle()
 }
 
-func TestJ04_EveryEndIsToldOnce(t *testing.T) {
+func TestCase_J04_EveryEndIsToldOnce(t *testing.T) {
 	r := newRig(t)
 	outcomes := map[string]int{}
 	r.d.Observe(func(e *Ending) { outcomes[e.Outcome]++ })

@@ -32,7 +32,7 @@ func busy(t *testing.T) State {
 }
 
 // U6, U9: every number of the screen is of one cut, and each waiter has one reason code, a sentence and what lets it go.
-func TestU6_U9_RequestsAreThoseOfTheCounters(t *testing.T) {
+func TestU06_U09_RequestsAreThoseOfTheCounters(t *testing.T) {
 	st := busy(t)
 	got := (&Service{}).snapshot(st)
 	require.Len(t, got.GetRequests(), int(got.GetInFlightTotal()+got.GetQueueTotal()))
@@ -67,7 +67,7 @@ func TestU6_U9_RequestsAreThoseOfTheCounters(t *testing.T) {
 }
 
 // Every reason code has a sentence.
-func TestU6_EveryReasonHasASentence(t *testing.T) {
+func TestU06_EveryReasonHasASentence(t *testing.T) {
 	seen := map[string]bool{}
 	for r := admission.ReasonNone + 1; r <= admission.ReasonBehind; r++ {
 		text := verdictSentence(r)
@@ -78,7 +78,7 @@ func TestU6_EveryReasonHasASentence(t *testing.T) {
 }
 
 // U8: a free slot beside a queue says why nobody takes it.
-func TestU8_AFreeSlotBesideAQueueSaysWhy(t *testing.T) {
+func TestU08_AFreeSlotBesideAQueueSaysWhy(t *testing.T) {
 	st := present(t, func(c *admission.Core, now time.Time) {
 		c.Connect(now, "n")
 		for range 2 {
@@ -113,7 +113,7 @@ func TestU10_ASilentNodeIsLateBeforeItIsOffline(t *testing.T) {
 }
 
 // U7: the candidates, and why each was passed over, at each evaluation.
-func TestU7_ARequestIsExplained(t *testing.T) {
+func TestU07_ARequestIsExplained(t *testing.T) {
 	now := time.Unix(100, 0)
 	core := admission.New(admission.Config{
 		Scopes:    []admission.Scope{{Key: admission.PoolScope, MaxQueue: 8, Timeout: time.Minute}},
