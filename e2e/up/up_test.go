@@ -62,7 +62,7 @@ func said(t *testing.T, sse string) (content string, models map[string]bool) {
 	return content, models
 }
 
-func TestU1_ThePrintedCurlLineStreamsFromTheSimulator(t *testing.T) {
+func TestU01_ThePrintedCurlLineStreamsFromTheSimulator(t *testing.T) {
 	needCurl(t)
 	p := start(t, "--simulator", "--listen", "127.0.0.1:0")
 	require.LessOrEqual(t, len(p.lines), 12, p.text())
@@ -79,7 +79,7 @@ func TestU1_ThePrintedCurlLineStreamsFromTheSimulator(t *testing.T) {
 	require.NotContains(t, p.errors(), "level=", "a clean run logs neither warnings nor errors")
 }
 
-func TestU1_TheAdminTokenIsWhereItIsPrinted(t *testing.T) {
+func TestU01_TheAdminTokenIsWhereItIsPrinted(t *testing.T) {
 	p := start(t, "--simulator", "--listen", "127.0.0.1:0")
 	found := regexp.MustCompile(`Admin token: in (.*)`).FindStringSubmatch(p.text())
 	require.Len(t, found, 2, p.text())
@@ -103,7 +103,7 @@ func TestU1_TheAdminTokenIsWhereItIsPrinted(t *testing.T) {
 	require.Zero(t, p.stop(ctrlC), p.errors())
 }
 
-func TestU2_AGivenProviderServesItsModels(t *testing.T) {
+func TestU02_AGivenProviderServesItsModels(t *testing.T) {
 	needCurl(t)
 	ollama := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -132,7 +132,7 @@ func TestU2_AGivenProviderServesItsModels(t *testing.T) {
 	require.Zero(t, p.stop(ctrlC), p.errors())
 }
 
-func TestU1_ATakenPortIsPassedOverAndNamed(t *testing.T) {
+func TestU01_ATakenPortIsPassedOverAndNamed(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()

@@ -102,7 +102,7 @@ func serve(t *testing.T, h http.Handler) string {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-func TestU2_EachKindIsKnownByWhatItAnswers(t *testing.T) {
+func TestU02_EachKindIsKnownByWhatItAnswers(t *testing.T) {
 	want := map[discover.Kind]discover.Server{
 		discover.Ollama: {Version: "0.6.5", Models: []discover.Model{{"qwen3:8b", true}, {"nomic:latest", false}, {"llama3.2:1b", true}}},
 		discover.LlamaCpp: {Version: "b6000-abc", Capacity: 4,
@@ -128,7 +128,7 @@ func TestU2_EachKindIsKnownByWhatItAnswers(t *testing.T) {
 	}
 }
 
-func TestU2_FindingsKeepTheOrderOfTheAddressesAndLeaveOutTheSilent(t *testing.T) {
+func TestU02_FindingsKeepTheOrderOfTheAddressesAndLeaveOutTheSilent(t *testing.T) {
 	// A listener that accepts and says nothing, and a port where nobody listens.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func TestU2_FindingsKeepTheOrderOfTheAddressesAndLeaveOutTheSilent(t *testing.T)
 	require.Empty(t, found.Edges)
 }
 
-func TestU2_AnEdgeIsSkippedWhateverItAnswers(t *testing.T) {
+func TestU02_AnEdgeIsSkippedWhateverItAnswers(t *testing.T) {
 	marked := stubs[discover.VLLM]
 	marked.header = map[string]string{discover.EdgeHeader: "home"}
 	for name, stub := range map[string]answers{
@@ -163,7 +163,7 @@ func TestU2_AnEdgeIsSkippedWhateverItAnswers(t *testing.T) {
 	}
 }
 
-func TestU2_AnUnmarkedServerIsNamedUnknownNotGuessed(t *testing.T) {
+func TestU02_AnUnmarkedServerIsNamedUnknownNotGuessed(t *testing.T) {
 	proxy := serve(t, answers{paths: map[string]string{"/v1/models": `{"object":"list","data":[{"id":"gpt-4o","owned_by":"openai"}]}`}})
 	website := serve(t, answers{other: "<html>hello</html>"})
 	require.Equal(t, discover.Findings{Unknown: []string{proxy}}, discover.Find(t.Context(), []string{proxy, website}))
@@ -173,7 +173,7 @@ func TestU2_AnUnmarkedServerIsNamedUnknownNotGuessed(t *testing.T) {
 	require.Equal(t, []discover.Model{{"gpt-4o", true}}, given.Models)
 }
 
-func TestU2_NoRedirectIsFollowed(t *testing.T) {
+func TestU02_NoRedirectIsFollowed(t *testing.T) {
 	var visited atomic.Bool
 	elsewhere := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { visited.Store(true) }))
 	address := serve(t, http.RedirectHandler("http://"+elsewhere+"/v1/models", http.StatusFound))
@@ -181,7 +181,7 @@ func TestU2_NoRedirectIsFollowed(t *testing.T) {
 	require.False(t, visited.Load())
 }
 
-func TestU2_InspectSaysWhatIsWrong(t *testing.T) {
+func TestU02_InspectSaysWhatIsWrong(t *testing.T) {
 	empty := serve(t, answers{paths: map[string]string{"/v1/models": `{"object":"list","data":[]}`}})
 	broken := serve(t, answers{other: "<html>"})
 	gone, err := net.Listen("tcp", "127.0.0.1:0")

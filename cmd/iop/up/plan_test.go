@@ -26,7 +26,7 @@ func server(kind discover.Kind, port string, capacity int, models ...string) dis
 
 var secrets = up.Credentials{NodeTokenSHA256: auth.HashToken("node"), AdminTokenSHA256: auth.HashToken("admin")}
 
-func TestU2_AModelOnSeveralProvidersHasThemAllAsCandidates(t *testing.T) {
+func TestU02_AModelOnSeveralProvidersHasThemAllAsCandidates(t *testing.T) {
 	plan, err := up.NewPlan([]discover.Server{
 		server(discover.Ollama, "11434", 0, "qwen3:8b", "shared"),
 		server(discover.LlamaCpp, "8080", 4, "shared"),
@@ -57,7 +57,7 @@ func TestU2_AModelOnSeveralProvidersHasThemAllAsCandidates(t *testing.T) {
 	require.Len(t, snapshot.Credentials.Admin, 1)
 }
 
-func TestU2_WithoutAServerTheSimulatorServes(t *testing.T) {
+func TestU02_WithoutAServerTheSimulatorServes(t *testing.T) {
 	plan, err := up.NewPlan(nil, false, nil)
 	require.NoError(t, err)
 	require.Equal(t, up.SimulatorModel, plan.ChatModel())
@@ -69,7 +69,7 @@ func TestU2_WithoutAServerTheSimulatorServes(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestU2_TheNodeMayReachTheFoundServersOnly(t *testing.T) {
+func TestU02_TheNodeMayReachTheFoundServersOnly(t *testing.T) {
 	plan, err := up.NewPlan([]discover.Server{server(discover.Ollama, "11434", 0, "m")}, false, nil)
 	require.NoError(t, err)
 	config, err := plan.NodeConfig("127.0.0.1:8484")
@@ -81,7 +81,7 @@ func TestU2_TheNodeMayReachTheFoundServersOnly(t *testing.T) {
 	require.Error(t, config.Endpoints.Allows("http://127.0.0.1:8080"))
 }
 
-func TestU2_TheModelToTryAnswersChat(t *testing.T) {
+func TestU02_TheModelToTryAnswersChat(t *testing.T) {
 	for _, c := range []struct {
 		servers []discover.Server
 		want    string
@@ -96,12 +96,12 @@ func TestU2_TheModelToTryAnswersChat(t *testing.T) {
 	}
 }
 
-func TestU2_ACapacityForNobodyIsAnError(t *testing.T) {
+func TestU02_ACapacityForNobodyIsAnError(t *testing.T) {
 	_, err := up.NewPlan(nil, true, map[string]int{"ollama": 2})
 	require.EqualError(t, err, "--capacity ollama: no such provider; there is simulator")
 }
 
-func TestU1_OnlyLoopbackIsServed(t *testing.T) {
+func TestU01_OnlyLoopbackIsServed(t *testing.T) {
 	for _, listen := range []string{"127.0.0.1:8484", "[::1]:0", "localhost:80", "127.8.0.1:1"} {
 		require.NoError(t, up.CheckListen(listen), listen)
 	}
@@ -119,7 +119,7 @@ func TestU1_OnlyLoopbackIsServed(t *testing.T) {
 	}
 }
 
-func TestU1_TheBannerFitsTwelveLines(t *testing.T) {
+func TestU01_TheBannerFitsTwelveLines(t *testing.T) {
 	var many []discover.Server
 	for range 9 {
 		many = append(many, server(discover.Ollama, "11434", 0, "m"))
@@ -140,7 +140,7 @@ func TestU1_TheBannerFitsTwelveLines(t *testing.T) {
 	require.Contains(t, out.String(), "\nDashboard: http://127.0.0.1:8486/dashboard/ ")
 }
 
-func TestU1_TheBannerSaysWhatWasFound(t *testing.T) {
+func TestU01_TheBannerSaysWhatWasFound(t *testing.T) {
 	plan, err := up.NewPlan([]discover.Server{
 		server(discover.Ollama, "11434", 0, "a", "b", "c"),
 		server(discover.LlamaCpp, "8080", 4, "d"),
@@ -169,7 +169,7 @@ func TestU1_TheBannerSaysWhatWasFound(t *testing.T) {
 
 // A model's name is its server's choice: it must neither leave the quotes of
 // the shell nor send the terminal anything.
-func TestU1_TheCurlLineQuotesHostileNames(t *testing.T) {
+func TestU01_TheCurlLineQuotesHostileNames(t *testing.T) {
 	plan, err := up.NewPlan([]discover.Server{server(discover.OpenAI, "1", 0, "it's\x1b[2J$(reboot)\n<m>")}, false, nil)
 	require.NoError(t, err)
 	banner := up.Banner{Plan: plan, Address: "127.0.0.1:1", Wanted: "127.0.0.1:1"}
@@ -179,7 +179,7 @@ func TestU1_TheCurlLineQuotesHostileNames(t *testing.T) {
 	require.NotContains(t, out.String(), "\x1b")
 }
 
-func TestU1_TheAdminTokenIsMadeOnceAndIsTheUsersOwn(t *testing.T) {
+func TestU01_TheAdminTokenIsMadeOnceAndIsTheUsersOwn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state", "iop")
 	token, file, err := up.AdminToken(dir)
 	require.NoError(t, err)
