@@ -1,4 +1,5 @@
 import { readFileSync, readdirSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import react from "@vitejs/plugin-react";
 import { defineConfig, type Plugin } from "vite";
@@ -35,7 +36,11 @@ function weight(): Plugin {
 export default defineConfig({
   base: "./",
   plugins: [react(), weight()],
-  resolve: { dedupe: ["@bufbuild/protobuf", "react", "react-dom"] },
+  resolve: {
+    // gen/ts has no packages of its own beside it.
+    dedupe: ["@bufbuild/protobuf", "react", "react-dom"],
+    alias: [{ find: /^.*\/buf\/validate\/validate_pb\.js$/, replacement: fileURLToPath(new URL("src/api/validate.ts", import.meta.url)) }],
+  },
   build: {
     outDir: out,
     emptyOutDir: true,
@@ -43,6 +48,7 @@ export default defineConfig({
     modulePreload: false,
     assetsInlineLimit: 0,
     reportCompressedSize: false,
+    chunkSizeWarningLimit: 1000,
     license: { fileName: "licenses.md" },
     rolldownOptions: {
       output: {
