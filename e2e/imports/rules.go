@@ -125,6 +125,18 @@ var Rules = []Rule{
 		Reason:    "the page's files and the rules for browsers are the same whoever serves them",
 	},
 	{
+		From:      []string{"services/introspect/..."},
+		Ban:       ownFolders,
+		BanExcept: []string{"services/introspect/..."},
+		Reason:    "health and reflection are the same whatever is served beside them",
+	},
+	{
+		From:      []string{"services/client/..."},
+		Ban:       ownFolders,
+		BanExcept: []string{"services/client/...", "gen/..."},
+		Reason:    "programs of others are built from it: it brings the messages along and nothing of an Edge",
+	},
+	{
 		From:      []string{"fleet/..."},
 		Ban:       ownFolders,
 		BanExcept: []string{"fleet/...", "gen/..."},
