@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"strings"
 
@@ -21,8 +23,30 @@ func (f *logFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.level, "log-level", "", "least level that is logged: debug, info, warn or error (default info; warn for up)")
 }
 
-// logger makes the program's logger; quiet is the level without --log-level.
+// logger makes the program's logger, which also takes what packages write to the
+// standard library's; quiet is the level without --log-level.
 func (f *logFlags) logger(w io.Writer, quiet slog.Level) (*slog.Logger, error) {
+	logger, err := f.build(w, quiet)
+	if err == nil {
+		log.SetFlags(0)
+		log.SetOutput(foreignLog{logger})
+	}
+	return logger, err
+}
+
+// foreignLog makes a line of the standard library's logger one of ours, up to the
+// first thing that it quotes: net/http quotes what a provider sends unasked, which
+// may be a part of an answer.
+type foreignLog struct{ log *slog.Logger }
+
+// Write implements io.Writer.
+func (f foreignLog) Write(line []byte) (int, error) {
+	words, _, _ := bytes.Cut(line, []byte{'"'})
+	f.log.Info("reported by a library", "text", string(bytes.TrimSpace(words)))
+	return len(line), nil
+}
+
+func (f *logFlags) build(w io.Writer, quiet slog.Level) (*slog.Logger, error) {
 	level := quiet
 	if f.level != "" {
 		if !strings.Contains(" debug info warn error ", " "+f.level+" ") {
