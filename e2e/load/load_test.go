@@ -59,7 +59,7 @@ func startHere(t *testing.T, u link.Setup) *link.Site {
 // Whoever waits is served in the order of arrival, behind as many streams as there
 // are slots, and every answer is whole.
 func TestS01_ManyStreamsManyWaitingAreServedInOrder(t *testing.T) {
-	const running, waiting, together = 100, 500, 5
+	const running, waiting, together = 100, 500, 25
 	arrived, next := make(chan int, running+waiting), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request struct{ N int }
@@ -70,18 +70,25 @@ func TestS01_ManyStreamsManyWaitingAreServedInOrder(t *testing.T) {
 		fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"begin %d\"}}]}\n\n", request.N)
 		_ = http.NewResponseController(w).Flush()
 		arrived <- request.N
-		<-next
+		select {
+		case <-next:
+		case <-r.Context().Done():
+			return
+		}
 		fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"end %d\"}}]}\n\ndata: [DONE]\n\n", request.N)
 	}))
-	defer server.Close()
+	t.Cleanup(server.Close) // after the site, whatever happens
 	site := startHere(t, FullSetup(&link.Provider{Server: server}, running, waiting))
 	client := NewClient(false)
 	defer client.CloseIdleConnections()
 
+	ctx, leave := context.WithCancel(t.Context())
 	answers := make(chan error, running+waiting)
 	var clients sync.WaitGroup
+	defer clients.Wait()
+	defer leave()
 	send := func(n int) {
-		clients.Go(func() { answers <- wholeOf(client, site.URL(), n) })
+		clients.Go(func() { answers <- wholeOf(ctx, client, site.URL(), n) })
 	}
 	for n := range running {
 		send(n)
@@ -112,9 +119,14 @@ func TestS01_ManyStreamsManyWaitingAreServedInOrder(t *testing.T) {
 }
 
 // wholeOf asks for a numbered answer and checks all of it.
-func wholeOf(client *http.Client, url string, n int) error {
+func wholeOf(ctx context.Context, client *http.Client, url string, n int) error {
 	body := fmt.Sprintf(`{"model":"m","stream":true,"n":%d,"messages":[]}`, n)
-	response, err := client.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(request)
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,12 @@ func (p plan) pair(ctx context.Context, cancels int) (*held, error) {
 	// The Node first: without an Edge it would begin to dial.
 	h.goroutines, h.by = make([]int, len(processes)), make([]string, len(processes))
 	for i, process := range slices.Backward(processes) {
+		if process == site.Edge {
+			if err := errors.Join(site.Until("the Node is gone", link.Connected("a", false)), pause(ctx, time.Second)); err != nil {
+				return nil, err
+			}
+			site.Client.CloseIdleConnections()
+		}
 		total, by, err := process.Goroutines()
 		if err != nil {
 			return nil, err

@@ -67,7 +67,7 @@ func (p plan) streams(ctx context.Context) ([]figure.Row, error) {
 		}
 		for way, t := range map[string]*load.Tally{"straight at the provider": straight, "through Edge and Node": tally} {
 			if f, s, examples := t.Bad(); f+s > 0 {
-				return nil, fmt.Errorf("%s: of %d answers %d were errors and %d too short, such as: %w", way, t.Answers(), f, s, examples)
+				return nil, fmt.Errorf("%s: of %d answers %d were errors and %d too short, such as: %w\nthe Node:\n%s\nthe Edge:\n%s", way, t.Answers(), f, s, examples, node.Log(), site.Edge.Log())
 			}
 			answers += t.Answers()
 		}
