@@ -44,7 +44,7 @@ var completionForm = form{
 func (s *Simulator) complete(w http.ResponseWriter, r *http.Request, f form) {
 	started := s.clock.Now()
 	req, id, breakOff, ok := s.accept(w, r)
-	if !ok || !s.fits(w, req.promptTokens()) {
+	if !ok || !s.fits(w, r, req.promptTokens()) {
 		return
 	}
 	words, finish := s.answer(req)
@@ -174,7 +174,7 @@ func (s *Simulator) embed(w http.ResponseWriter, r *http.Request) {
 	}
 	inputs, err := req.inputs()
 	if err != nil {
-		writeError(w, http.StatusBadRequest, "invalid_request_error", err.Error())
+		writeError(w, r, http.StatusBadRequest, "invalid_request_error", err.Error())
 		return
 	}
 	data, tokens := []any{}, 0
@@ -182,7 +182,7 @@ func (s *Simulator) embed(w http.ResponseWriter, r *http.Request) {
 		tokens += len(input.tokens())
 		data = append(data, map[string]any{"object": "embedding", "index": i, "embedding": input.vector()})
 	}
-	if !s.fits(w, tokens) {
+	if !s.fits(w, r, tokens) {
 		return
 	}
 	answer := map[string]any{

@@ -9,7 +9,7 @@ import (
 func (s *Simulator) message(w http.ResponseWriter, r *http.Request) {
 	started := s.clock.Now()
 	req, id, breakOff, ok := s.accept(w, r)
-	if !ok || !s.fits(w, req.promptTokens()) {
+	if !ok || !s.fits(w, r, req.promptTokens()) {
 		return
 	}
 	words, finish := s.answer(req)

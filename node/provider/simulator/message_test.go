@@ -119,3 +119,27 @@ func withID(t *testing.T, body, id string) string {
 	require.NoError(t, err)
 	return string(raw)
 }
+
+func TestErrorsHaveTheFormOfTheAPIThatWasAsked(t *testing.T) {
+	c := client(t, clockwork.NewFakeClock(), &runtimev1.Simulator{Models: []string{"m"}, ContextTokens: 3})
+	for _, test := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"/v1/messages", ask + `}`, 400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 4 tokens > 3 maximum"}}`},
+		{"/v1/messages/count_tokens", `{"model":"other"}`, 404, `{"type":"error","error":{"type":"not_found_error","message":"the IOP simulator has no model \"other\""}}`},
+		{"/v1/chat/completions", `{"model":"other"}`, 404,
+			`{"error":{"type":"not_found_error","code":404,"message":"the IOP simulator has no model \"other\""}}`},
+	} {
+		status, body, err := post(t, c, test.path, test.body)
+		require.NoError(t, err)
+		assert.Equal(t, test.status, status)
+		assert.JSONEq(t, test.want, body)
+	}
+	failing := client(t, clockwork.NewFakeClock(), &runtimev1.Simulator{FailEvery: 1})
+	status, body, err := post(t, failing, "/v1/messages", ask+`}`)
+	require.NoError(t, err)
+	assert.Equal(t, 500, status)
+	assert.Contains(t, body, `"type":"api_error"`)
+}

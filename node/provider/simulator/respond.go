@@ -13,10 +13,10 @@ func (s *Simulator) respond(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := req.converse(); err != nil {
-		writeError(w, http.StatusBadRequest, "invalid_request_error", err.Error())
+		writeError(w, r, http.StatusBadRequest, "invalid_request_error", err.Error())
 		return
 	}
-	if !s.fits(w, req.promptTokens()) {
+	if !s.fits(w, r, req.promptTokens()) {
 		return
 	}
 	words, finish := s.answer(req)

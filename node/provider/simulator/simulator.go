@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -56,7 +57,7 @@ func New(config *runtimev1.Simulator, clock clockwork.Clock) *Simulator {
 		writeJSON(w, http.StatusOK, map[string]any{"status": "ok", "server": Fingerprint})
 	})
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, http.StatusNotImplemented, "not_supported_error", fmt.Sprintf("the IOP simulator does not serve %s %s", r.Method, r.URL.Path))
+		writeError(w, r, http.StatusNotImplemented, "not_supported_error", fmt.Sprintf("the IOP simulator does not serve %s %s", r.Method, r.URL.Path))
 	})
 	return s
 }
@@ -92,21 +93,21 @@ func (s *Simulator) listModels(w http.ResponseWriter, _ *http.Request) {
 func (s *Simulator) accept(w http.ResponseWriter, r *http.Request) (req *request, id string, breakOff, ok bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyLimit))
 	if err != nil {
-		writeError(w, http.StatusRequestEntityTooLarge, "invalid_request_error", "the request body could not be read or is too large")
+		writeError(w, r, http.StatusRequestEntityTooLarge, "invalid_request_error", "the request body could not be read or is too large")
 		return nil, "", false, false
 	}
 	req = &request{}
 	if err := json.Unmarshal(body, req); err != nil {
-		writeError(w, http.StatusBadRequest, "invalid_request_error", "the request is not valid: "+err.Error())
+		writeError(w, r, http.StatusBadRequest, "invalid_request_error", "the request is not valid: "+err.Error())
 		return nil, "", false, false
 	}
 	if len(s.config.GetModels()) > 0 && !slices.Contains(s.config.GetModels(), req.Model) {
-		writeError(w, http.StatusNotFound, "not_found_error", fmt.Sprintf("the IOP simulator has no model %q", req.Model))
+		writeError(w, r, http.StatusNotFound, "not_found_error", fmt.Sprintf("the IOP simulator has no model %q", req.Model))
 		return nil, "", false, false
 	}
 	if every := s.config.GetFailEvery(); every > 0 && s.requests.Add(1)%uint64(every) == 0 {
 		if s.config.GetFailMode() != "disconnect" {
-			writeError(w, http.StatusInternalServerError, "server_error", fmt.Sprintf("the IOP simulator was told to fail every request number %d", every))
+			writeError(w, r, http.StatusInternalServerError, "server_error", fmt.Sprintf("the IOP simulator was told to fail every request number %d", every))
 			return nil, "", false, false
 		}
 		breakOff = true
@@ -116,11 +117,15 @@ func (s *Simulator) accept(w http.ResponseWriter, r *http.Request) (req *request
 	return req, "sim-" + strconv.FormatUint(hash.Sum64(), 16), breakOff, true
 }
 
-// fits answers prompts beyond the context size as llama.cpp does.
-func (s *Simulator) fits(w http.ResponseWriter, prompt int) bool {
+// fits answers prompts beyond the context size as llama.cpp does, or Anthropic.
+func (s *Simulator) fits(w http.ResponseWriter, r *http.Request, prompt int) bool {
 	size := int(s.config.GetContextTokens())
 	if size == 0 || prompt <= size {
 		return true
+	}
+	if isMessages(r) {
+		writeError(w, r, http.StatusBadRequest, "invalid_request_error", fmt.Sprintf("prompt is too long: %d tokens > %d maximum", prompt, size))
+		return false
 	}
 	writeJSON(w, http.StatusBadRequest, map[string]any{"error": map[string]any{
 		"code":            http.StatusBadRequest,
@@ -190,6 +195,19 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	_, _ = w.Write(body)
 }
 
-func writeError(w http.ResponseWriter, status int, kind, message string) {
-	writeJSON(w, status, map[string]any{"error": map[string]any{"message": message, "type": kind, "code": status}})
+// writeError answers in the form of the API that was asked.
+func writeError(w http.ResponseWriter, r *http.Request, status int, kind, message string) {
+	if !isMessages(r) {
+		writeJSON(w, status, map[string]any{"error": map[string]any{"message": message, "type": kind, "code": status}})
+		return
+	}
+	switch status {
+	case http.StatusRequestEntityTooLarge:
+		kind = "request_too_large"
+	case http.StatusInternalServerError:
+		kind = "api_error"
+	}
+	writeJSON(w, status, map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": message}})
 }
+
+func isMessages(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/messages") }
