@@ -49,12 +49,26 @@ func padLeft(s string, cells int) string {
 	return strings.Repeat(" ", max(0, cells-ansi.StringWidth(s))) + s
 }
 
-// Wrap breaks a text into lines of so many cells, each behind indent spaces.
+// Wrap breaks a text into lines of so many cells, each behind indent spaces:
+// between words, and within one only if it fits no line.
 func Wrap(s string, cells, indent int) []string {
-	room := max(8, cells-indent)
-	lines := strings.Split(ansi.Wrap(Clean(s), room, "/,"), "\n")
+	room := max(1, cells-indent)
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(Clean(s)) {
+		if line != "" && ansi.StringWidth(line)+1+ansi.StringWidth(word) <= room {
+			line += " " + word
+			continue
+		}
+		if line != "" {
+			lines = append(lines, line)
+		}
+		pieces := strings.Split(ansi.Hardwrap(word, room, true), "\n")
+		lines, line = append(lines, pieces[:len(pieces)-1]...), pieces[len(pieces)-1]
+	}
+	lines = append(lines, line)
 	for i, l := range lines {
-		lines[i] = strings.Repeat(" ", indent) + strings.TrimRight(l, " ")
+		lines[i] = strings.TrimRight(strings.Repeat(" ", indent)+l, " ")
 	}
 	return lines
 }

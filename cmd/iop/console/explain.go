@@ -15,7 +15,11 @@ import (
 // ended, and at each evaluation every candidate with why it was passed over (U7).
 func Explain(x *controlv1.ExplainRequestResponse, width int) []string {
 	r, e := x.GetRequest(), x.GetEnding()
-	lines := []string{Fit(fmt.Sprintf("%s  %s  %s", number(r.GetEnqueueSeq()), r.GetRequestId(), cmp.Or(e.GetOutcome(), r.GetState())), width)}
+	head := r.GetRequestId() + "  " + cmp.Or(e.GetOutcome(), r.GetState())
+	if seq := r.GetEnqueueSeq(); seq != 0 {
+		head = number(seq) + "  " + head
+	}
+	lines := []string{Fit(head, width)}
 	field := func(name, value string) {
 		if value != "" {
 			lines = append(lines, hanging(fmt.Sprintf("%-9s ", name), value, width)...)
@@ -41,8 +45,12 @@ func Explain(x *controlv1.ExplainRequestResponse, width int) []string {
 	}
 	switch {
 	case e != nil:
-		field("times", times(e))
-		field("tokens", "input "+tokens(e.InputTokens)+", output "+tokens(e.OutputTokens)+", as the provider counted")
+		if e.GetEnqueueSeq() != 0 {
+			field("times", times(e))
+		}
+		if e.GetNode() != "" {
+			field("tokens", "input "+tokens(e.InputTokens)+", output "+tokens(e.OutputTokens)+", as the provider counted")
+		}
 		field("reason", e.GetReason())
 		field("detail", e.GetDetail())
 		if e.GetProviderStatus() != 0 {

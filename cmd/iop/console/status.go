@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"strings"
 
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 )
@@ -74,6 +75,6 @@ func long(p *controlv1.ProviderSnapshot) string {
 // hanging is a text behind a mark, its further lines below its first word.
 func hanging(mark, text string, width int) []string {
 	lines := Wrap(text, width, len(mark))
-	lines[0] = mark + lines[0][len(mark):]
+	lines[0] = mark + strings.TrimLeft(lines[0], " ")
 	return lines
 }

@@ -149,18 +149,22 @@ func (m *Model) machineLine(r *row) string {
 	}, " "), m.width)
 }
 
-// nextLine is a waiting request.
+// nextLine is a waiting request: its columns are as wide as they need to be, up to
+// a limit, so that there is room for what will let it go.
 func (m *Model) nextLine(r *row) string {
-	_, model, who, _, age, _ := m.columns()
-	reason := 0
-	number := 0
+	var number, model, who, age, reason int
 	for i := range m.next {
-		reason, number = max(reason, len(m.next[i].state)), max(number, len(m.next[i].label))
+		n := &m.next[i]
+		number, model, who = max(number, cells(n.label)), max(model, cells(n.model)), max(who, cells(n.who))
+		age, reason = max(age, cells(n.age)), max(reason, cells(n.state))
 	}
 	return trim(strings.Join([]string{
-		console.Pad(r.label, number), console.Pad(r.model, model-4), console.Pad(r.who, who-2), right(r.age, age), console.Pad(r.state, reason), r.text,
+		console.Pad(r.label, number), console.Pad(r.model, min(model, m.width/4)), console.Pad(r.who, min(who, m.width/8)),
+		right(r.age, age), console.Pad(r.state, reason), r.text,
 	}, " "), m.width)
 }
+
+func cells(s string) int { return lipgloss.Width(console.Clean(s)) }
 
 func trim(s string, width int) string { return strings.TrimRight(console.Fit(s, width), " ") }
 
