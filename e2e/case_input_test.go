@@ -187,7 +187,7 @@ func TestCase_D13_D15_E10_TheProvidersRefusalIsTheAnswer(t *testing.T) {
 	r.quiet()
 }
 
-// D14: an answer of status 200 that has no text because the context was full passes as it is.
+// D14: an answer of status 200 that has no text because the context was full passes as it is, and is flagged.
 func TestCase_D14_AnAnswerWithoutTextPasses(t *testing.T) {
 	const whole = `{"id":"c1","object":"chat.completion","model":"served","choices":[{"index":0,"message":{"role":"assistant","content":""},"finish_reason":"length"}],"usage":{"prompt_tokens":4096,"completion_tokens":0,"total_tokens":4096}}`
 	cut := strings.Replace(finish, "stop", "length", 1)
@@ -205,9 +205,12 @@ func TestCase_D14_AnAnswerWithoutTextPasses(t *testing.T) {
 		a := r.chat(id, chatBody("m", id == "d14-stream", ""))
 		require.Equal(t, http.StatusOK, a.status)
 		require.Equal(t, strings.ReplaceAll(want, `"served"`, `"m"`), a.body)
-		require.Equal(t, "completed", r.ended(id)["outcome"])
+		end := r.ended(id)
+		require.Equal(t, "completed", end["outcome"])
+		require.Equal(t, true, end["empty"])
 	}
 	r.quiet()
+	require.EqualValues(t, 2, r.scraped().sum("iop_empty_answers_total", `model="m"`, `node="n"`, `provider="p"`))
 }
 
 // D17: bodies up to the limit reach the provider whole; one byte more is 413, in JSON.

@@ -170,6 +170,9 @@ func (y *relay) Tokens() (input, output int) {
 	return seen.PromptTokens, seen.CompletionTokens
 }
 
+// Empty implements dispatch.Emptiable.
+func (y *relay) Empty() bool { return y.success && y.splicing && y.splicer.Seen().Empty }
+
 // reportedError makes dispatch count an answer as failed whose error the provider itself has told the client, in an event (A14).
 type reportedError struct{ failed error }
 

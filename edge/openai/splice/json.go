@@ -23,7 +23,8 @@ const (
 	inEscape                   // after a backslash in it
 	inModel                    // in a model value, withheld
 	inModelEscape              // after a backslash in it
-	inReason                   // before the first byte of a finish_reason or error string
+	inReason                   // before the first byte of a finish_reason, error or content string
+	inList                     // before the first element of a list that makes a choice said
 	inType                     // in a type string
 	inCount                    // in a token count
 	inScalar                   // in a number or literal of no interest
@@ -41,6 +42,7 @@ const (
 	nested        // response or message of an event
 	choices       // the array
 	choice        // an element of it
+	said          // the message of a choice, or its delta
 	usage
 )
 
@@ -204,12 +206,27 @@ func (s *Splicer) scan(c *cursor, i, end int) {
 				a.state = afterValue // some servers write "" for "not yet" or "none"
 				break
 			}
-			if a.want == wantFinish {
+			switch a.want {
+			case wantFinish:
 				s.choice.finished = true
-			} else {
+				s.cut = s.cut || b == 'l' // no other reason than "length" begins so
+			case wantContent:
+				s.said = true
+			default:
 				s.seen.Error = true
 			}
 			a.state = inString
+			continue
+		case inList:
+			if isSpace(b) {
+				break
+			}
+			if b == ']' {
+				a.state = afterValue
+				break
+			}
+			s.said = true
+			a.state, a.skipped = skip, 1
 			continue
 		case inType:
 			if b == '"' {
@@ -294,7 +311,7 @@ func (s *Splicer) beginValue(c *cursor, b byte, i int) {
 			if s.model != nil {
 				a.state, c.value = inModel, i
 			}
-		case wantFinish, wantError:
+		case wantFinish, wantError, wantContent:
 			a.state = inReason
 		case wantType:
 			a.state, a.textLen = inType, 0
@@ -306,19 +323,24 @@ func (s *Splicer) beginValue(c *cursor, b byte, i int) {
 			a.push(nested)
 		case want == wantUsage:
 			a.push(usage)
+		case want == wantSaid:
+			a.push(said)
 		case a.stack[a.depth-1] == choices:
 			a.push(choice)
 			s.choice.index, s.choice.finished = 0, false // servers that know of one choice only may leave its index out
 		default:
-			if want == wantError {
-				s.seen.Error = true
-			}
+			s.seen.Error = s.seen.Error || want == wantError
+			s.said = s.said || want == wantContent
 			a.state, a.skipped = skip, 1
 		}
 	case '[':
 		if want == wantChoices {
 			a.push(choices)
 			a.state, a.want = valueOrEnd, nothing
+			return
+		}
+		if want == wantContent {
+			a.state = inList
 			return
 		}
 		a.state, a.skipped = skip, 1

@@ -17,6 +17,8 @@ const (
 	wantError
 	wantType
 	wantFinish
+	wantSaid    // the message of a choice, or its delta
+	wantContent // what makes it said
 	wantDone
 	wantIndex // the first of the counts
 	wantPrompt
@@ -91,6 +93,17 @@ func (s *Splicer) meaningOf(k []byte) meaning {
 			return wantFinish
 		case "index":
 			return wantIndex
+		case "message", "delta":
+			if !s.said {
+				return wantSaid
+			}
+		case "text":
+			return wantContent
+		}
+	case said:
+		switch string(k) {
+		case "content", "refusal", "tool_calls", "function_call", "audio", "reasoning_content", "reasoning":
+			return wantContent
 		}
 	case usage:
 		switch string(k) {

@@ -26,6 +26,8 @@ type Seen struct {
 	Finish bool
 	// Error: an in-band error passed (a top-level error object or string, an "error" event or type).
 	Error bool
+	// Empty: a choice says that its length was used up, and none has any text, tool call or refusal.
+	Empty bool
 	// PromptTokens and CompletionTokens are the last usage numbers that passed; -1 while there were none. Of the prompt it is the whole, what a cache had included.
 	PromptTokens, CompletionTokens int
 }
@@ -68,6 +70,8 @@ type Splicer struct {
 	}
 	begun, finished [manyChoices / 64]uint64
 	terminal        bool // an event type said the end
+	said            bool // a choice has text, or what stands for it
+	cut             bool // a choice's finish_reason is "length"
 
 	json automaton
 }
@@ -88,7 +92,11 @@ func (s *Splicer) Reset(format Format, model []byte) {
 }
 
 // Seen returns what has been observed so far.
-func (s *Splicer) Seen() Seen { return s.seen }
+func (s *Splicer) Seen() Seen {
+	seen := s.seen
+	seen.Empty = s.cut && !s.said
+	return seen
+}
 
 // Append appends to dst what src becomes and returns dst. src is not kept.
 func (s *Splicer) Append(dst, src []byte) []byte {
