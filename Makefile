@@ -13,6 +13,7 @@ export GOFLAGS += -buildvcs=false
 # Where versions are pinned:
 #   Go libraries and protoc-gen-go, protoc-gen-connect-go                   go.mod
 #   buf, protoc-gen-es                                                     proto/package-lock.json
+#   what the dashboard is made of and built with                           web/package-lock.json
 #   validate.proto, golangci-lint                                          here
 GOLANGCI_LINT_VERSION := v2.15.0
 PROTOVALIDATE_VERSION := v1.2.2
@@ -90,20 +91,55 @@ generate: tools ## generate gen/go, gen/ts and the schemas of configs/schema fro
 	$(BUF) generate
 	$(BUF) build proto -o -#format=binpb | go run ./configs/schema/write
 
-# The tree keeps what was generated: a failure is mended by committing it.
+# npm writes this file itself when it has installed all. Install scripts are not needed.
+STAMP_WEB := web/node_modules/.package-lock.json
+
+$(STAMP_WEB): web/package.json web/package-lock.json
+	npm ci --prefix web --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+.PHONY: web
+web: $(STAMP_WEB) ## build the dashboard from web and gen/ts into gen/web; fails if it has grown too heavy
+	cd web && node_modules/.bin/vite build --logLevel warn
+
+.PHONY: web-test
+web-test: $(STAMP_WEB) ## types, lint and unit tests of the dashboard (Node 20.19 or newer)
+	cd web && node_modules/.bin/tsc --noEmit
+	cd web && node_modules/.bin/oxlint --deny-warnings
+	cd web && node_modules/.bin/vitest run
+
+# The tree keeps what was generated: a failure is mended by committing it. The
+# dashboard goes through the generated client, so it is built after that.
 .PHONY: checkgenerate
-checkgenerate: tools ## regenerate and fail if gen or configs/schema was not what proto generates
+checkgenerate: tools $(STAMP_WEB) ## regenerate and fail if gen or configs/schema was not what proto and web make
 	@set -e; before=$$(mktemp -d); trap 'rm -rf "$$before"' EXIT; \
 	cp -R gen configs/schema "$$before"; \
 	$(MAKE) --no-print-directory generate; \
+	$(MAKE) --no-print-directory web; \
 	if ! { diff -ru "$$before/gen" gen && diff -ru "$$before/schema" configs/schema; }; then \
-		echo "gen or configs/schema was not what proto generates; it is now: look at the difference above and commit it" >&2; exit 1; \
+		echo "gen or configs/schema was not what proto and web make; it is now: look at the difference above and commit it" >&2; exit 1; \
 	fi; \
-	echo "gen and configs/schema are what proto generates"
+	echo "gen and configs/schema are what proto and web make"
 
 .PHONY: baseline
 baseline: tools ## make the protos as they are the baseline of the breaking check (a reviewed change)
 	$(BUF) build proto --exclude-source-info -o $(BASELINE)
+
+# --- clients of others -------------------------------------------------------
+
+# The package's shell is gen/npm, outside the folder that buf cleans.
+.PHONY: client-ts
+client-ts: ## build the npm package of the typed APIs: bin/iop-dev-client.tgz
+	./gen/npm/build.sh
+
+.PHONY: client-python
+client-python: tools ## generate the typed APIs for Python and gRPC into bin/python (needs Debian's protobuf-compiler-grpc)
+	@mkdir -p bin
+	$(BUF) build proto --as-file-descriptor-set -o bin/iop.binpb
+	rm -rf bin/python && mkdir bin/python
+	protoc --descriptor_set_in=bin/iop.binpb --python_out=bin/python --grpc_python_out=bin/python \
+		--plugin=protoc-gen-grpc_python="$$(command -v grpc_python_plugin)" \
+		$$(cd proto && find iop -name '*.proto') buf/validate/validate.proto
 
 # --- checks ------------------------------------------------------------------
 
@@ -166,6 +202,10 @@ storm: build ## an Edge restarts under many nodes (NODES=n, 500); tells how they
 e2e-engines: ## a real Ollama with a tiny model, driven by official clients (first run: some minutes)
 	./e2e/engines/run.sh
 
+.PHONY: e2e-clients
+e2e-clients: ## clients in TypeScript, Python and Go and the tools of docs/api.md against a running Edge (installs what they need)
+	./e2e/clients/run.sh
+
 .PHONY: traceability
 traceability: ## bring the tables of docs/traceability.md and the field lists of the contracts up to date
 	go test -count=1 -run '^(TestTraceability_|TestS10_Contracts)' ./e2e/docs -args -rewrite
@@ -215,4 +255,4 @@ load-figures: build ## 1,000 streams with 5,000 requests waiting, and 10,000 cli
 
 .PHONY: clean
 clean: ## remove what make made: bin, .tools, installed npm packages
-	rm -rf bin .tools e2e/engines/clients/node_modules
+	rm -rf bin .tools e2e/engines/clients/node_modules web/node_modules

@@ -5,7 +5,6 @@
 const key = "iop-token";
 
 let token = read();
-const listeners = new Set<() => void>();
 
 function read(): string {
   try {
@@ -30,12 +29,10 @@ export function setToken(next: string): void {
   } catch {
     // See read.
   }
-  for (const listener of listeners) {
-    listener();
-  }
 }
 
-export function onToken(listener: () => void): () => void {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
+/** Forgets the token, and with the page all that it has shown. */
+export function signOut(): void {
+  setToken("");
+  location.reload();
 }

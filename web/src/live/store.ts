@@ -17,8 +17,8 @@ export interface Live<T> {
   /** Since when the reader has it paused, and how many updates were not shown. */
   readonly pausedAt: number | undefined;
   readonly missed: number;
-  /** The token does not do. */
-  readonly refused: boolean;
+  /** How often in a row the token has not done; 0 = it does, as far as is known. */
+  readonly refused: number;
 }
 
 /** An update comes every second: without one for so long, what is shown is stale (U12: a banner within 3 s). */
@@ -37,7 +37,7 @@ export function shownTime(live: Live<unknown>, now: number): number {
 /** Keeps what one watch brings, for React's useSyncExternalStore. */
 export class LiveStore<T, U> {
   private view: Live<T> = {
-    shown: undefined, shownAt: 0, heardAt: 0, open: false, error: "", pausedAt: undefined, missed: 0, refused: false,
+    shown: undefined, shownAt: 0, heardAt: 0, open: false, error: "", pausedAt: undefined, missed: 0, refused: 0,
   };
   private newest: T | undefined;
   private readonly listeners = new Set<() => void>();
@@ -58,7 +58,7 @@ export class LiveStore<T, U> {
           this.set({ open, error });
         }
       },
-      refused: () => this.set({ refused: true }),
+      refused: () => this.set({ refused: this.view.refused + 1 }),
       ...(clock.random ? { random: clock.random } : {}),
     });
   }
@@ -73,7 +73,6 @@ export class LiveStore<T, U> {
   readonly get = (): Live<T> => this.view;
 
   start(): void {
-    this.set({ refused: false });
     this.watch.start();
   }
 
@@ -101,9 +100,9 @@ export class LiveStore<T, U> {
     this.newest = newest;
     const heardAt = this.now();
     if (this.view.pausedAt === undefined) {
-      this.set({ shown: newest, shownAt: heardAt, heardAt });
+      this.set({ shown: newest, shownAt: heardAt, heardAt, refused: 0 });
     } else {
-      this.set({ heardAt, missed: this.view.missed + 1 });
+      this.set({ heardAt, missed: this.view.missed + 1, refused: 0 });
     }
   }
 

@@ -51,7 +51,8 @@ export function AlertLine({ snapshot, now }: { snapshot: EdgeNodeSnapshot; now: 
         {alerts.map((a) => `${a.text}. `).join("")}
       </p>
       {alerts.length > 0 ? (
-        <ul className="alerts" aria-label="Alerts">
+        <section className="alerts" aria-label="Alerts" tabIndex={0}>
+          <ul>
           {alerts.map((a) => (
             <li key={`${a.kind} ${a.text}`} className={a.severity} data-testid="alert" data-kind={a.kind}>
               <Mark kind={a.severity} />
@@ -64,7 +65,8 @@ export function AlertLine({ snapshot, now }: { snapshot: EdgeNodeSnapshot; now: 
               </span>
             </li>
           ))}
-        </ul>
+          </ul>
+        </section>
       ) : null}
     </>
   );

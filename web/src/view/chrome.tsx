@@ -1,6 +1,6 @@
 import { type ReactNode, useEffect } from "react";
 import { Link, useLocation } from "wouter";
-import { setToken } from "../api/session.js";
+import { signOut } from "../api/session.js";
 import { age } from "../format.js";
 import { type Live, isStale } from "../live/store.js";
 import { useNow } from "./hooks.js";
@@ -51,7 +51,7 @@ export function Chrome({
           <button type="button" onClick={onPause} aria-pressed={paused}>
             {paused ? "Resume" : "Pause"}
           </button>
-          <button type="button" className="plain" onClick={() => setToken("")}>
+          <button type="button" className="plain" onClick={signOut}>
             Sign out
           </button>
         </div>

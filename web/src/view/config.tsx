@@ -18,7 +18,7 @@ interface Result {
 }
 
 /** The configuration in force, how it came about, and what is above it. */
-export function ConfigPage({ snapshot, now, role }: { snapshot: EdgeNodeSnapshot; now: number; role: Role }) {
+export function ConfigPage({ snapshot, now, may }: { snapshot: EdgeNodeSnapshot; now: number; may: Role }) {
   const overrides = snapshot.nodes.flatMap((n) => [
     ...(n.override ? [{ about: n.id, words: overrideWords(n.override, now) }] : []),
     ...n.providers.flatMap((p) => (p.override ? [{ about: `${n.id}/${p.id}`, words: overrideWords(p.override, now) }] : [])),
@@ -45,7 +45,7 @@ export function ConfigPage({ snapshot, now, role }: { snapshot: EdgeNodeSnapshot
           <dt>Runs for</dt>
           <dd>{age(since(snapshot.startedAt, now))}</dd>
         </dl>
-        {role === "admin" ? <Controls /> : <ReadOnly role={role} />}
+        {may === "admin" ? <Controls /> : <ReadOnly may={may} />}
       </section>
       <section className="panel">
         <h2>Overrides</h2>

@@ -51,11 +51,11 @@ export function EdgePage({ live, store }: { live: Live<EdgeState>; store: LiveSt
       ) : onModels ? (
         <ModelsPage snapshot={snapshot} />
       ) : onConfig ? (
-        <ConfigPage snapshot={snapshot} now={edgeNow} role={role} />
+        <ConfigPage snapshot={snapshot} now={edgeNow} may={role} />
       ) : (
-        <EdgeScreen snapshot={snapshot} tracked={tracked} now={edgeNow} role={role} history={history} base="" />
+        <EdgeScreen snapshot={snapshot} tracked={tracked} now={edgeNow} may={role} history={history} base="" />
       )}
-      <RequestRoute snapshot={snapshot} tracked={tracked} now={edgeNow} role={role} base="" />
+      <RequestRoute snapshot={snapshot} tracked={tracked} now={edgeNow} may={role} base="" />
     </Chrome>
   );
 }

@@ -20,14 +20,14 @@ export function EdgeScreen({
   snapshot,
   tracked,
   now,
-  role,
+  may,
   history,
   base,
 }: {
   snapshot: EdgeNodeSnapshot;
   tracked: Tracked;
   now: number;
-  role: Role;
+  may: Role;
   history: Past;
   base: string;
 }) {
@@ -77,7 +77,7 @@ export function EdgeScreen({
     <div className="screen">
       {narrow ? [next, machines] : [machines, next]}
       <Lately snapshot={snapshot} now={now} history={history} onOpen={open} />
-      {node ? <MachineDialog snapshot={snapshot} node={node} now={now} role={role} onClose={() => setManaged(undefined)} /> : null}
+      {node ? <MachineDialog snapshot={snapshot} node={node} now={now} may={may} onClose={() => setManaged(undefined)} /> : null}
     </div>
   );
 }

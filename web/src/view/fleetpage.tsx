@@ -189,8 +189,8 @@ function OneEdge({
         <HistoryPage history={history} />
       ) : s ? (
         <div className={view.state === "live" ? undefined : "stale"}>
-          <EdgeScreen snapshot={s} tracked={tracked} now={edgeNow} role="reader" history={history} base={base} />
-          <RequestRoute snapshot={s} tracked={tracked} now={edgeNow} role="unknown" base={base} explains={false} />
+          <EdgeScreen snapshot={s} tracked={tracked} now={edgeNow} may="reader" history={history} base={base} />
+          <RequestRoute snapshot={s} tracked={tracked} now={edgeNow} may="unknown" base={base} explains={false} />
         </div>
       ) : null}
     </Chrome>

@@ -1,7 +1,7 @@
 import { useCallback, useEffect, useState, useSyncExternalStore } from "react";
 import { useQuery } from "@connectrpc/connect-query";
 import { AdminService } from "../../../gen/ts/iop/admin/v1/admin_pb.js";
-import { getToken, onToken } from "../api/session.js";
+import { mayNot } from "../api/calls.js";
 import type { Live, LiveStore } from "../live/store.js";
 
 /** The reader's clock, told anew at each beat of so many milliseconds. */
@@ -27,12 +27,8 @@ export function useMedia(query: string): boolean {
   return useSyncExternalStore(subscribe, () => matchMedia(query).matches);
 }
 
-export function useToken(): string {
-  return useSyncExternalStore(onToken, getToken);
-}
-
 /** Follows a store while the page is there, and lets its stream go while nobody sees the page (U14). */
-export function useLive<T, U>(store: LiveStore<T, U>, token: string): Live<T> {
+export function useLive<T, U>(store: LiveStore<T, U>): Live<T> {
   useEffect(() => {
     const seen = () => store.setHidden(document.visibilityState === "hidden");
     seen();
@@ -42,7 +38,7 @@ export function useLive<T, U>(store: LiveStore<T, U>, token: string): Live<T> {
       document.removeEventListener("visibilitychange", seen);
       store.stop();
     };
-  }, [store, token]);
+  }, [store]);
   return useSyncExternalStore(store.subscribe, store.get);
 }
 
@@ -51,9 +47,9 @@ export type Role = "admin" | "reader" | "unknown";
 
 /** Finds the role out by an admin call that changes nothing. */
 export function useRole(enabled: boolean): Role {
-  const check = useQuery(AdminService.method.checkConfig, {}, { enabled, retry: false, staleTime: Infinity });
-  if (!enabled || check.isPending) {
-    return "unknown";
+  const check = useQuery(AdminService.method.checkConfig, {}, { enabled, retry: (_, error) => !mayNot(error), staleTime: Infinity });
+  if (check.isSuccess) {
+    return "admin";
   }
-  return check.isSuccess ? "admin" : "reader";
+  return check.isError && mayNot(check.error) ? "reader" : "unknown";
 }

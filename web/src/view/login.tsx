@@ -1,9 +1,11 @@
+import { useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import type { SiteKind } from "../api/calls.js";
-import { setToken } from "../api/session.js";
+import { getToken, setToken } from "../api/session.js";
 
-/** Asks for a token. */
-export function Login({ kind, refused }: { kind: SiteKind; refused: boolean }) {
+/** Asks for a token. refused counts how often there was none, or one that did not do. */
+export function Login({ kind, refused, onToken }: { kind: SiteKind; refused: number; onToken(): void }) {
+  const queries = useQueryClient();
   const [text, setText] = useState("");
   const [empty, setEmpty] = useState(false);
   const submit = (event: FormEvent) => {
@@ -11,10 +13,13 @@ export function Login({ kind, refused }: { kind: SiteKind; refused: boolean }) {
     const token = text.trim();
     setEmpty(token === "");
     if (token !== "") {
+      // What another token was answered is nobody's business any more.
+      queries.clear();
       setToken(token);
+      onToken();
     }
   };
-  const error = empty ? "Paste a token first." : refused ? "This token was not accepted. Paste a read token or an admin token." : "";
+  const error = empty ? "Paste a token first." : getToken() !== "" ? "This token was not accepted. Paste a read token or an admin token." : "";
   return (
     <main className="login" data-testid="login">
       <form onSubmit={submit} noValidate>
@@ -33,7 +38,7 @@ export function Login({ kind, refused }: { kind: SiteKind; refused: boolean }) {
           // eslint-disable-next-line jsx-a11y/no-autofocus
           autoFocus
         />
-        <p id="token-error" role="alert" className="bad-text">
+        <p key={refused} id="token-error" role="alert" className="bad-text">
           {error}
         </p>
         <button type="submit" className="primary">

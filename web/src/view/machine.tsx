@@ -28,13 +28,13 @@ export function MachineDialog({
   snapshot,
   node,
   now,
-  role,
+  may,
   onClose,
 }: {
   snapshot: EdgeNodeSnapshot;
   node: NodeSnapshot;
   now: number;
-  role: Role;
+  may: Role;
   onClose(): void;
 }) {
   const [asked, setAsked] = useState<Asked | undefined>();
@@ -84,7 +84,7 @@ export function MachineDialog({
           </>
         )}
       </dl>
-      {role === "admin" ? (
+      {may === "admin" ? (
         <div className="actions">
           <button type="button" onClick={() => ask(drain, "", running)}>
             Drain {node.id}
@@ -94,13 +94,13 @@ export function MachineDialog({
           </button>
         </div>
       ) : (
-        <ReadOnly role={role} />
+        <ReadOnly may={may} />
       )}
       <p role="status" className="done">
         {done}
       </p>
       {node.providers.map((p) => (
-        <ProviderPart key={p.id} snapshot={snapshot} node={node} p={p} now={now} admin={role === "admin"} onAsk={ask} />
+        <ProviderPart key={p.id} snapshot={snapshot} node={node} p={p} now={now} admin={may === "admin"} onAsk={ask} />
       ))}
       {asked ? (
         <Confirm
@@ -201,8 +201,8 @@ function consequence(asked: Asked): string {
 }
 
 /** Says why there are no controls. */
-export function ReadOnly({ role }: { role: Role }) {
-  return role === "reader" ? (
+export function ReadOnly({ may }: { may: Role }) {
+  return may === "reader" ? (
     <p className="quiet" data-testid="read-only">
       Read-only: this token may look. Sign in with an admin token to change anything.
     </p>

@@ -7,7 +7,7 @@ export function ModelsPage({ snapshot }: { snapshot: EdgeNodeSnapshot }) {
     <div className="page">
       <section className="panel">
         <h2 id="models">Models</h2>
-        <div className="scroll" role="region" aria-labelledby="models" tabIndex={0}>
+        <section className="scroll" aria-labelledby="models" tabIndex={0}>
           <table data-testid="models">
             <thead>
               <tr>
@@ -38,7 +38,7 @@ export function ModelsPage({ snapshot }: { snapshot: EdgeNodeSnapshot }) {
               ))}
             </tbody>
           </table>
-        </div>
+        </section>
         {snapshot.models.length === 0 ? <p className="quiet">No model is configured.</p> : null}
       </section>
     </div>

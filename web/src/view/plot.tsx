@@ -111,7 +111,7 @@ export function Plot({
       </svg>
       <details>
         <summary>Show as table</summary>
-        <div className="scroll" tabIndex={0} role="region" aria-label={`${title}, table`}>
+        <section className="scroll" tabIndex={0} aria-label={`${title}, table`}>
           <table>
             <caption className="unseen">{title}, the newest first</caption>
             <thead>
@@ -140,7 +140,7 @@ export function Plot({
                 ))}
             </tbody>
           </table>
-        </div>
+        </section>
       </details>
     </figure>
   );

@@ -22,7 +22,7 @@ interface Props {
   snapshot: EdgeNodeSnapshot;
   tracked: Tracked;
   now: number;
-  role: Role;
+  may: Role;
   /** What comes before /request in the address. */
   base: string;
   /** The Edge itself is here, and can be asked for the record. */
@@ -41,7 +41,7 @@ export function RequestRoute(props: Props) {
 }
 
 /** The decision record of a request: what was decided when, who could have taken it, and why not. */
-function RequestDialog({ snapshot, tracked, now, role, seq, explains = true, onClose }: Props & { seq: bigint; onClose(): void }) {
+function RequestDialog({ snapshot, tracked, now, may, seq, explains = true, onClose }: Props & { seq: bigint; onClose(): void }) {
   const live = snapshot.requests.find((r) => r.enqueueSeq === seq);
   const record = useQuery(
     ControlService.method.explainRequest,
@@ -54,7 +54,7 @@ function RequestDialog({ snapshot, tracked, now, role, seq, explains = true, onC
     <Modal title={`Request #${seq}`} testId="request-dialog" drawer onClose={onClose}>
       {request || ending ? <Facts request={request} ending={ending} tracked={tracked} now={now} /> : null}
       {!request && !ending && !record.isPending ? <p>This request is no longer known here.</p> : null}
-      {live ? <Cancel request={live} role={role} /> : null}
+      {live ? <Cancel request={live} may={may} /> : null}
       {record.error && !mayNot(record.error) ? (
         <p role="alert" className="bad-text">
           {message(record.error)}
@@ -185,12 +185,12 @@ function showMs(ms: bigint): string {
   return ms === 0n ? "not at all" : duration(ms);
 }
 
-function Cancel({ request, role }: { request: RequestSnapshot; role: Role }) {
+function Cancel({ request, may }: { request: RequestSnapshot; may: Role }) {
   const [asking, setAsking] = useState(false);
   const [done, setDone] = useState("");
   const cancel = useMutation(AdminService.method.cancelRequest);
-  if (role !== "admin") {
-    return <ReadOnly role={role} />;
+  if (may !== "admin") {
+    return <ReadOnly may={may} />;
   }
   const run = () =>
     cancel.mutate(
@@ -262,7 +262,7 @@ function Moment({ m, forgotten }: { m: DecisionMoment; forgotten: number }) {
 
 function Candidates({ of, more, caption }: { of: CandidateVerdict[]; more: number; caption: string }) {
   return (
-    <div className="scroll" role="region" aria-label={caption} tabIndex={0}>
+    <section className="scroll" aria-label={caption} tabIndex={0}>
       <table data-testid="candidates">
         <caption className="unseen">{caption}</caption>
         <thead>
@@ -298,6 +298,6 @@ function Candidates({ of, more, caption }: { of: CandidateVerdict[]; more: numbe
         </tbody>
       </table>
       {more > 0 ? <p className="quiet">and {more} more</p> : null}
-    </div>
+    </section>
   );
 }

@@ -1,6 +1,6 @@
 import { memo } from "react";
 import type { EdgeNodeSnapshot, NodeSnapshot, ProviderSnapshot, RequestSnapshot } from "../../../gen/ts/iop/control/v1/control_pb.js";
-import { age, count, plural, rate } from "../format.js";
+import { age, count, plural, rate, sum } from "../format.js";
 import { type Tracked, providerKey } from "../live/tracker.js";
 import { Mark } from "./chrome.js";
 import { excludedWords, modelsOf, nodeWords, overrideWords, requestAge, typeName, who } from "./words.js";
@@ -76,11 +76,6 @@ function SlotButton({
   const state = r?.state ?? (slot.busy ? "busy" : "free");
   const speed = r && r.state === "streaming" ? tracked.rates.get(r.enqueueSeq) : undefined;
   const told = r ? requestAge(r, now) : undefined;
-  const label = r
-    ? `${slot.long ? "Long slot" : "Slot"} of ${where}: ${who(r)}, ${r.model}, ${state}, ${age(told)}. Explain`
-    : slot.busy
-      ? `${slot.long ? "Long slot" : "Slot"} of ${where}: busy`
-      : `Free slot of ${where}`;
   // A free slot stays the same element, so that the focus stays where it is when
   // the request in it ends.
   return (
@@ -92,19 +87,23 @@ function SlotButton({
         data-state={state}
         data-class={slot.long ? "long" : "normal"}
         data-seq={r?.enqueueSeq.toString()}
-        aria-label={label}
         aria-disabled={r ? undefined : true}
         tabIndex={r ? 0 : -1}
         onClick={r ? () => onOpen(r.enqueueSeq) : undefined}
       >
         <SlotSign long={slot.long} state={state} />
+        <span className="unseen">
+          {slot.busy ? (slot.long ? "Long slot" : "Slot") : "Free slot"} of {where}
+        </span>
         {r ? (
           <>
             {slot.long ? <span className="long-word">LONG</span> : null}
             <span className="who">{who(r)}</span>
             {slot.long ? <span className="quiet">{count(r.estimatedInputTokens)} tok</span> : null}
             <span className="num">{age(told)}</span>
-            <span className="quiet">{speed === undefined ? state : `${rate(speed)} ev/s`}</span>
+            <span className="quiet">
+              {speed === undefined ? state : <><span className="unseen">{state}</span> {rate(speed)} ev/s</>}
+            </span>
             {showModel ? <span className="quiet model">{r.model}</span> : null}
           </>
         ) : slot.busy ? (
@@ -137,9 +136,10 @@ function Provider({
   const models = modelsOf(snapshot, node.id, p.id);
   const excluded = excludedWords(node, p, now);
   const where = `${node.id}/${p.id}`;
-  let free = 0;
-  const drawn = slots.map((slot, i) => ({ slot, i })).filter(({ slot }) => slot.busy || ++free <= drawnFree);
-  const freeSlots = slots.filter((s) => !s.busy).length;
+  const places = slots.map((slot, i) => ({ slot, i }));
+  const freePlaces = places.filter(({ slot }) => !slot.busy);
+  const hidden = new Set(freePlaces.slice(drawnFree));
+  const drawn = places.filter((place) => !hidden.has(place));
   const off = !node.connected;
   return (
     <li
@@ -167,8 +167,8 @@ function Provider({
             <Mark kind="off" /> {excluded}
           </span>
         ) : null}
-        <span className="num taken" aria-label={`${p.inFlight} of ${off ? 0 : p.effectiveCapacity} slots taken`}>
-          {p.inFlight}/{off ? `0 of ${p.configuredCapacity}` : p.effectiveCapacity}
+        <span className="num taken">
+          {off ? `${p.configuredCapacity} out` : `${p.inFlight}/${p.effectiveCapacity}`}
           {p.longContextCapacity > 0 ? (
             <span className="quiet">
               {" "}
@@ -182,12 +182,12 @@ function Provider({
           {drawn.map(({ slot, i }) => (
             <SlotButton key={i} slot={slot} where={where} tracked={tracked} now={now} showModel={models.length > 1} onOpen={onOpen} />
           ))}
-          {freeSlots > drawnFree ? <li className="quiet">+{freeSlots - drawnFree} free</li> : null}
+          {hidden.size > 0 ? <li className="quiet">+{hidden.size} free</li> : null}
         </ul>
       ) : null}
       {p.idleBecause !== "" ? (
         <p className="why" data-testid="idle-because">
-          {plural(freeSlots, "free slot")}: {p.idleBecause}
+          {plural(freePlaces.length, "free slot")}: {p.idleBecause}
         </p>
       ) : excluded !== "" && p.excludedSentence !== "" ? (
         <p className="why">{p.excludedSentence}</p>
@@ -236,8 +236,8 @@ export const Machine = memo(function Machine({
               {glyphs(all)}
             </span>
             <span className="num">
-              {busy}/{all.length}
-              <span className="unseen"> slots busy</span>
+              {node.connected || all.length > 0 ? `${busy}/${all.length}` : `${sum(node.providers.map((p) => p.configuredCapacity))} out`}
+              <span className="unseen"> slots</span>
             </span>
           </button>
         ) : (
