@@ -157,17 +157,33 @@ func (c *Core) note(r *request, m moment, l *line) {
 	}
 	m.at = c.now
 	if l != nil {
-		for i := range l.links {
+		weigh := func(res *resource, reason Reason) {
 			if m.n == keptVerdicts {
-				m.more = int32(len(l.links)) - m.n
-				break
+				m.more++
+				return
 			}
-			res := l.links[i].res
-			rec.verdicts = append(rec.verdicts, verdict{res, res.obstacle(l.class), res.slots()})
+			rec.verdicts = append(rec.verdicts, verdict{res, reason, res.slots()})
 			m.n++
 		}
+		for i := range l.links {
+			weigh(l.links[i].res, l.links[i].res.obstacle(l.class))
+		}
+		r.refusers(l, weigh)
 	}
 	rec.moments = append(rec.moments, m)
+}
+
+// refusers calls f for the candidates that the request's line leaves out because
+// they had it before, with why they are passed over.
+func (r *request) refusers(l *line, f func(*resource, Reason)) {
+	if !l.private {
+		return
+	}
+	for _, t := range r.group.cands {
+		if t.res.cfg.Surfaces&l.surface != 0 && slices.Contains(r.refused, t.res.cfg.Key) {
+			f(t.res, max(ReasonRefused, t.res.excluded()))
+		}
+	}
 }
 
 // forget drops the i-th moment.
@@ -238,10 +254,13 @@ func (c *Core) Record(seq Seq) (Record, bool) {
 		if r.line.head() == r {
 			out.Reason = r.line.obstacle()
 		}
-		for i := range r.line.links {
-			res := r.line.links[i].res
-			out.Verdicts = append(out.Verdicts, Verdict{res.cfg.Key, res.obstacle(r.class), res.slots()})
+		weigh := func(res *resource, reason Reason) {
+			out.Verdicts = append(out.Verdicts, Verdict{res.cfg.Key, reason, res.slots()})
 		}
+		for i := range r.line.links {
+			weigh(r.line.links[i].res, r.line.links[i].res.obstacle(r.class))
+		}
+		r.refusers(r.line, weigh)
 	}
 	return out, true
 }
