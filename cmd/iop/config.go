@@ -16,6 +16,7 @@ import (
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/config"
 	"github.com/iop-dev/iop/edge/state"
+	fleetconfig "github.com/iop-dev/iop/fleet/config"
 	nodeconfig "github.com/iop-dev/iop/node/config"
 )
 
@@ -38,10 +39,10 @@ func newConfigCheck(stdout, stderr io.Writer) *cobra.Command {
 	var output outputFlag
 	c := &cobra.Command{
 		Use:   "check -c FILE",
-		Short: "Check an edge.yaml or node.yaml and print the effective values",
+		Short: "Check an edge.yaml, node.yaml or controlplane.yaml and print the effective values",
 		Long: `Check a configuration: exit code 0 and the effective values, or 1 and every
-error with file:line:column. The file's top-level key (edge, node) tells what it
-is. Each value is followed by where it comes from: a line of the file, a default,
+error with file:line:column. The file's top-level key (edge, node, controlplane)
+tells what it is. Each value is followed by where it comes from: a line of the file, a default,
 another key that governs it, legacy keys, or an override of an admin that the
 state folder holds. Files and environment variables that
 it names and that are missing here are warnings, since it may be meant for
@@ -69,7 +70,7 @@ and no port is bound.`,
 			return nil
 		}),
 	}
-	registerFile(c, &file, "edge.yaml or node.yaml")
+	registerFile(c, &file, "edge.yaml, node.yaml or controlplane.yaml")
 	c.Flags().BoolVar(&strict, "strict", false, "let warnings fail the check too")
 	output.register(c.Flags())
 	return c
@@ -116,7 +117,11 @@ func check(file string) checkResult {
 		}
 		read, warnings = c, c.Warnings
 	case configs.KindControlPlane:
-		return r.failed(errors.New("this is a Control Plane's file, which this version does not read"))
+		c, err := fleetconfig.ParseElsewhere(file, text)
+		if err != nil {
+			return r.failed(err)
+		}
+		read, warnings = c, c.Warnings
 	default:
 		s, err := config.ParseElsewhere(file, text)
 		if err != nil {

@@ -65,6 +65,7 @@ Start with "iop up": an Edge and a Node on this machine, with what serves here.`
 		newUp(&logs, stdout, stderr),
 		newEdge(&logs, stderr),
 		newNode(&logs, stdout, stderr),
+		newControlPlane(&logs, stderr),
 		newProvider(stdout, stderr),
 		newStatus(stdout, stderr),
 		newTop(stdout, stderr),

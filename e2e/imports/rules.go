@@ -137,10 +137,29 @@ var Rules = []Rule{
 		Reason:    "programs of others are built from it: it brings the messages along and nothing of an Edge",
 	},
 	{
-		From:      []string{"fleet/..."},
+		From:       []string{"fleet/..."},
+		FromExcept: []string{"fleet/config", "fleet/config_test"},
+		Ban:        ownFolders,
+		BanExcept:  []string{"fleet/...", "gen/..."},
+		Reason:     "the Control Plane sees Edges by their snapshots only",
+	},
+	{
+		From:      []string{"fleet/config"},
 		Ban:       ownFolders,
-		BanExcept: []string{"fleet/...", "gen/..."},
-		Reason:    "the Control Plane sees Edges by their snapshots only",
+		BanExcept: []string{"gen/go/iop/config/v1", "configs"},
+		Reason:    "configuration is read and checked before anything runs; it may know limits, not machinery",
+	},
+	{
+		From:   []string{"fleet"},
+		Ban:    []string{"connectrpc.com/connect", "connectrpc.com/validate", "modernc.org/sqlite", "database/sql"},
+		Reason: "how an Edge is reached is edgewire's business, where points are kept history's: the fleet decides when and what",
+	},
+	{
+		From:      []string{"cmd/controlplaned"},
+		Ban:       []string{"node/...", "edge/...", "cmd/edged/...", "cmd/noded/..."},
+		BanExcept: []string{"edge/auth"},
+		Through:   []string{"services/rpcerr"},
+		Reason:    "a Control Plane runs without an Edge or a Node in its process, and decides nothing about requests",
 	},
 	{
 		From:       []string{"..."},
@@ -183,12 +202,13 @@ var Rules = []Rule{
 	{
 		From: []string{"..."},
 		FromExcept: []string{
-			"edge/config", "edge/config_test", "node/...", "cmd/...", "configs/...", "configs_test", "e2e/...", "e2e_test",
+			"edge/config", "edge/config_test", "fleet/config", "fleet/config_test", "node/...", "cmd/...", "configs/...", "configs_test",
+			"e2e/...", "e2e_test",
 			"services/rpcerr", "services/rpcerr_test", // gives the loader's findings a code
 		},
 		Ban:     []string{"configs"},
-		Through: []string{"edge/config", "services/rpcerr"},
-		Reason:  "files are read at the rim: by edge/config, the node and the commands",
+		Through: []string{"edge/config", "fleet/config", "services/rpcerr"},
+		Reason:  "files are read at the rim: by edge/config, fleet/config, the node and the commands",
 	},
 	{
 		From:      []string{"configs"},
