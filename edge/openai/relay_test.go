@@ -350,18 +350,6 @@ func TestAClientThatReadsNothingIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestCase_E23_OtherEndpointsAreRows(t *testing.T) {
-	u := new(upstream)
-	over(t, u, settings(), func(r *rig) {
-		for _, e := range endpoints {
-			got := r.do(r.request("POST", e.path, hello))
-			require.Equal(r, `{"model":"m"}`, got.body)
-			require.Equal(r, e.path, u.last.Path)
-			require.Equal(r, e.surface, u.last.Surface)
-		}
-	})
-}
-
 func BenchmarkRelayStream(b *testing.B) {
 	frame := dispatch.Frame{Body: []byte(delta)}
 	d := doFunc(func(_ context.Context, _ *dispatch.Request, s dispatch.Sink) error {
