@@ -14,7 +14,8 @@ import (
 // row is one line of the view.
 type row struct {
 	key   string // stays while the line is about the same thing
-	label string // the first column
+	label string // the first column: a name, cut where it is too long, and the slot
+	slot  string // "/1-3"
 	// What the other columns say, or, where text is set, a sentence in their place.
 	model, who, state, age, rate string
 	text                         string
@@ -93,7 +94,7 @@ func machineRows(s *controlv1.EdgeNodeSnapshot, held slots, rates *rates) (rows 
 	for _, k := range slices.SortedFunc(maps.Keys(leases), func(a, b key) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.provider, b.provider)) }) {
 		placed := held.place(leases[k])
 		for _, n := range slices.Sorted(maps.Keys(placed)) {
-			rows = append(rows, leaseRow(s, placed[n], fmt.Sprintf("%s/%s/%d", k.node, k.provider, n), rates))
+			rows = append(rows, leaseRow(s, placed[n], k.node+"/"+k.provider, n, rates))
 		}
 	}
 	return rows
@@ -117,7 +118,7 @@ func providerRows(
 	for from := 1; from <= int(p.GetEffectiveCapacity()) || len(placed) > 0; from++ {
 		if r := placed[from]; r != nil {
 			delete(placed, from)
-			rows = append(rows, leaseRow(s, r, fmt.Sprintf("%s/%d", name, from), rates))
+			rows = append(rows, leaseRow(s, r, name, from, rates))
 			continue
 		}
 		if excluded || from > int(p.GetEffectiveCapacity()) {
@@ -127,24 +128,25 @@ func providerRows(
 		for to < int(p.GetEffectiveCapacity()) && placed[to+1] == nil {
 			to++
 		}
-		label := fmt.Sprintf("%s/%d", name, from)
+		slot := fmt.Sprintf("/%d", from)
 		if to > from {
-			label += fmt.Sprintf("-%d", to)
+			slot += fmt.Sprintf("-%d", to)
 		}
 		rows = append(rows, row{
-			key: fmt.Sprintf("free %s/%s %d", n.GetId(), p.GetId(), from), label: label, text: "free" + free, node: n.GetId(), provider: p.GetId(),
+			key: fmt.Sprintf("free %s/%s %d", n.GetId(), p.GetId(), from), label: name, slot: slot, text: "free" + free, node: n.GetId(), provider: p.GetId(),
 		})
 		from, free = to, ""
 	}
 	return rows
 }
 
-func leaseRow(s *controlv1.EdgeNodeSnapshot, r *controlv1.RequestSnapshot, label string, rates *rates) row {
+func leaseRow(s *controlv1.EdgeNodeSnapshot, r *controlv1.RequestSnapshot, name string, number int, rates *rates) row {
+	slot := fmt.Sprintf("/%d", number)
 	if r.GetContextClass() == "long" {
-		label += "L"
+		slot += "L"
 	}
 	return row{
-		key: fmt.Sprintf("request %d", r.GetEnqueueSeq()), label: label, model: r.GetModel(), who: who(r), state: r.GetState(),
+		key: fmt.Sprintf("request %d", r.GetEnqueueSeq()), label: name, slot: slot, model: orDash(r.GetModel()), who: who(r), state: r.GetState(),
 		age: console.Since(s.GetAt(), r.GetGrantedAt()), rate: rates.of(r), request: r, node: r.GetNode(), provider: r.GetProvider(),
 	}
 }
@@ -183,6 +185,6 @@ func (r *row) matches(filter string) bool {
 	if filter == "" {
 		return true
 	}
-	text := strings.Join([]string{r.label, r.model, r.who, r.state, r.text, r.node, r.provider, r.request.GetRequestId(), r.request.GetModel()}, "\x00")
+	text := strings.Join([]string{r.label + r.slot, r.model, r.who, r.state, r.text, r.node, r.provider, r.request.GetRequestId(), r.request.GetModel()}, "\x00")
 	return strings.Contains(strings.ToLower(text), strings.ToLower(filter))
 }

@@ -138,13 +138,18 @@ func (m *Model) heads() string {
 	return m.machineLine(&row{label: "NODE/SLOT", model: "MODEL", who: "WHO", state: "STATE", age: "AGE", rate: "EV/S"})
 }
 
+// name is the first column in so many cells; the slot stays readable.
+func (r *row) name(width int) string {
+	return console.Pad(console.Fit(r.label, width-cells(r.slot))+r.slot, width)
+}
+
 func (m *Model) machineLine(r *row) string {
 	label, model, who, state, age, rate := m.columns()
 	if r.text != "" {
-		return trim(console.Pad(r.label, label)+" "+r.text, m.width)
+		return trim(r.name(label)+" "+r.text, m.width)
 	}
 	return trim(strings.Join([]string{
-		console.Pad(r.label, label), console.Pad(r.model, model), console.Pad(r.who, who), console.Pad(r.state, state),
+		r.name(label), console.Pad(r.model, model), console.Pad(r.who, who), console.Pad(r.state, state),
 		right(r.age, age), right(r.rate, rate),
 	}, " "), m.width)
 }
@@ -198,9 +203,9 @@ func (m *Model) body() []string {
 	lines = append(lines, m.nextLines()...)
 	switch {
 	case len(m.rows()) == 0 && m.filter != "":
-		return []string{"nothing has " + console.Fit(m.filter, m.width-14) + " in it"}
+		return []string{console.Fit("nothing has "+m.filter+" in it", m.width)}
 	case len(m.rows()) == 0:
-		return []string{"no nodes are configured"}
+		return []string{console.Fit("no nodes are configured", m.width)}
 	}
 	at := m.lineOf(m.index)
 	lines[at] = chosen.Render(console.Pad(lines[at], m.width))
@@ -228,7 +233,7 @@ func (m *Model) detail() []string {
 	case r.request != nil:
 		text = fmt.Sprintf("#%d %s on %s/%s", r.request.GetEnqueueSeq(), r.request.GetRequestId(), r.node, r.provider)
 	default:
-		text = r.label + ": " + r.text
+		text = r.label + r.slot + ": " + r.text
 	}
 	copy(out, console.Wrap(text, m.width, 0))
 	return out
