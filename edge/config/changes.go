@@ -23,15 +23,16 @@ var classes = map[string]Class{
 	// Whoever gives an Edge another name has handed it another Edge's file.
 	"edge.id": Refused,
 
-	"edge.listen":                Restart,
-	"edge.node_listen":           Restart,
-	"edge.admin_listen":          Restart,
-	"edge.tls.cert_file":         Restart,
-	"edge.tls.key_file":          Restart,
-	"edge.insecure_h2c":          Restart,
-	"edge.state_dir":             Restart,
-	"edge.heartbeat.interval_ms": Restart, // nodes are told when they register
-	"edge.heartbeat.timeout_ms":  Restart,
+	"edge.listen":                  Restart,
+	"edge.node_listen":             Restart,
+	"edge.admin_listen":            Restart,
+	"edge.tls.cert_file":           Restart,
+	"edge.tls.key_file":            Restart,
+	"edge.insecure_h2c":            Restart,
+	"edge.state_dir":               Restart,
+	"edge.heartbeat.interval_ms":   Restart, // nodes are told when they register
+	"edge.heartbeat.timeout_ms":    Restart,
+	"edge.telemetry.otlp_endpoint": Restart,
 
 	"edge.admin_tokens":            Live,
 	"edge.admin_tokens.name":       Live,

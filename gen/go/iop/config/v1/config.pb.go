@@ -145,7 +145,9 @@ type Edge struct {
 	// Heartbeats between the Edge and its nodes.
 	Heartbeat *Heartbeat `protobuf:"bytes,12,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	// How long running requests may go on once the Edge is told to stop, in milliseconds; omitted = 30000, 0 = not at all.
-	StopGraceMs   *uint32 `protobuf:"varint,13,opt,name=stop_grace_ms,json=stopGraceMs,proto3,oneof" json:"stop_grace_ms,omitempty"`
+	StopGraceMs *uint32 `protobuf:"varint,13,opt,name=stop_grace_ms,json=stopGraceMs,proto3,oneof" json:"stop_grace_ms,omitempty"`
+	// Where traces of requests go.
+	Telemetry     *Telemetry `protobuf:"bytes,14,opt,name=telemetry,proto3" json:"telemetry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,6 +273,59 @@ func (x *Edge) GetStopGraceMs() uint32 {
 	return 0
 }
 
+func (x *Edge) GetTelemetry() *Telemetry {
+	if x != nil {
+		return x.Telemetry
+	}
+	return nil
+}
+
+// Telemetry is what leaves the process for an OpenTelemetry collector. The standard OTEL_* variables say the rest.
+type Telemetry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// http:// or https:// URL of a collector that takes OTLP over HTTP; omitted = OTEL_EXPORTER_OTLP_ENDPOINT, and no traces without it.
+	OtlpEndpoint  string `protobuf:"bytes,1,opt,name=otlp_endpoint,json=otlpEndpoint,proto3" json:"otlp_endpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Telemetry) Reset() {
+	*x = Telemetry{}
+	mi := &file_iop_config_v1_config_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Telemetry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Telemetry) ProtoMessage() {}
+
+func (x *Telemetry) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_config_v1_config_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Telemetry.ProtoReflect.Descriptor instead.
+func (*Telemetry) Descriptor() ([]byte, []int) {
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Telemetry) GetOtlpEndpoint() string {
+	if x != nil {
+		return x.OtlpEndpoint
+	}
+	return ""
+}
+
 // Tls names a certificate and its key.
 type Tls struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -284,7 +339,7 @@ type Tls struct {
 
 func (x *Tls) Reset() {
 	*x = Tls{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[2]
+	mi := &file_iop_config_v1_config_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +351,7 @@ func (x *Tls) String() string {
 func (*Tls) ProtoMessage() {}
 
 func (x *Tls) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[2]
+	mi := &file_iop_config_v1_config_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +364,7 @@ func (x *Tls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tls.ProtoReflect.Descriptor instead.
 func (*Tls) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{2}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Tls) GetCertFile() string {
@@ -344,7 +399,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[3]
+	mi := &file_iop_config_v1_config_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -356,7 +411,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[3]
+	mi := &file_iop_config_v1_config_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -369,7 +424,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{3}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Token) GetName() string {
@@ -411,7 +466,7 @@ type Auth struct {
 
 func (x *Auth) Reset() {
 	*x = Auth{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[4]
+	mi := &file_iop_config_v1_config_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +478,7 @@ func (x *Auth) String() string {
 func (*Auth) ProtoMessage() {}
 
 func (x *Auth) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[4]
+	mi := &file_iop_config_v1_config_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +491,7 @@ func (x *Auth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Auth.ProtoReflect.Descriptor instead.
 func (*Auth) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{4}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Auth) GetMode() string {
@@ -459,7 +514,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[5]
+	mi := &file_iop_config_v1_config_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +526,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[5]
+	mi := &file_iop_config_v1_config_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +539,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{5}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Heartbeat) GetIntervalMs() uint32 {
@@ -516,7 +571,7 @@ type ProviderPool struct {
 
 func (x *ProviderPool) Reset() {
 	*x = ProviderPool{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[6]
+	mi := &file_iop_config_v1_config_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +583,7 @@ func (x *ProviderPool) String() string {
 func (*ProviderPool) ProtoMessage() {}
 
 func (x *ProviderPool) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[6]
+	mi := &file_iop_config_v1_config_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +596,7 @@ func (x *ProviderPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderPool.ProtoReflect.Descriptor instead.
 func (*ProviderPool) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{6}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ProviderPool) GetMaxQueue() uint32 {
@@ -586,7 +641,7 @@ type OpenAI struct {
 
 func (x *OpenAI) Reset() {
 	*x = OpenAI{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[7]
+	mi := &file_iop_config_v1_config_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +653,7 @@ func (x *OpenAI) String() string {
 func (*OpenAI) ProtoMessage() {}
 
 func (x *OpenAI) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[7]
+	mi := &file_iop_config_v1_config_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +666,7 @@ func (x *OpenAI) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenAI.ProtoReflect.Descriptor instead.
 func (*OpenAI) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{7}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OpenAI) GetTimeoutSec() uint32 {
@@ -667,7 +722,7 @@ type Cors struct {
 
 func (x *Cors) Reset() {
 	*x = Cors{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[8]
+	mi := &file_iop_config_v1_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +734,7 @@ func (x *Cors) String() string {
 func (*Cors) ProtoMessage() {}
 
 func (x *Cors) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[8]
+	mi := &file_iop_config_v1_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +747,7 @@ func (x *Cors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cors.ProtoReflect.Descriptor instead.
 func (*Cors) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{8}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Cors) GetAllowedOrigins() []string {
@@ -724,7 +779,7 @@ type ApiKey struct {
 
 func (x *ApiKey) Reset() {
 	*x = ApiKey{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[9]
+	mi := &file_iop_config_v1_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +791,7 @@ func (x *ApiKey) String() string {
 func (*ApiKey) ProtoMessage() {}
 
 func (x *ApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[9]
+	mi := &file_iop_config_v1_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +804,7 @@ func (x *ApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKey.ProtoReflect.Descriptor instead.
 func (*ApiKey) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{9}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ApiKey) GetName() string {
@@ -813,7 +868,7 @@ type ModelRoute struct {
 
 func (x *ModelRoute) Reset() {
 	*x = ModelRoute{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[10]
+	mi := &file_iop_config_v1_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +880,7 @@ func (x *ModelRoute) String() string {
 func (*ModelRoute) ProtoMessage() {}
 
 func (x *ModelRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[10]
+	mi := &file_iop_config_v1_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +893,7 @@ func (x *ModelRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelRoute.ProtoReflect.Descriptor instead.
 func (*ModelRoute) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{10}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ModelRoute) GetModel() string {
@@ -891,7 +946,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[11]
+	mi := &file_iop_config_v1_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +958,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[11]
+	mi := &file_iop_config_v1_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +971,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{11}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Model) GetId() string {
@@ -955,7 +1010,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[12]
+	mi := &file_iop_config_v1_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1022,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[12]
+	mi := &file_iop_config_v1_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1035,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{12}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Candidate) GetNode() string {
@@ -1024,7 +1079,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[13]
+	mi := &file_iop_config_v1_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1091,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[13]
+	mi := &file_iop_config_v1_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1104,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{13}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Node) GetId() string {
@@ -1128,7 +1183,7 @@ type Provider struct {
 
 func (x *Provider) Reset() {
 	*x = Provider{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[14]
+	mi := &file_iop_config_v1_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1195,7 @@ func (x *Provider) String() string {
 func (*Provider) ProtoMessage() {}
 
 func (x *Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[14]
+	mi := &file_iop_config_v1_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1208,7 @@ func (x *Provider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Provider.ProtoReflect.Descriptor instead.
 func (*Provider) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{14}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Provider) GetId() string {
@@ -1291,7 +1346,7 @@ type Simulator struct {
 
 func (x *Simulator) Reset() {
 	*x = Simulator{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[15]
+	mi := &file_iop_config_v1_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1358,7 @@ func (x *Simulator) String() string {
 func (*Simulator) ProtoMessage() {}
 
 func (x *Simulator) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[15]
+	mi := &file_iop_config_v1_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1371,7 @@ func (x *Simulator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Simulator.ProtoReflect.Descriptor instead.
 func (*Simulator) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{15}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Simulator) GetTokensPerSecond() float64 {
@@ -1385,7 +1440,7 @@ type NodeConfig struct {
 
 func (x *NodeConfig) Reset() {
 	*x = NodeConfig{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[16]
+	mi := &file_iop_config_v1_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1452,7 @@ func (x *NodeConfig) String() string {
 func (*NodeConfig) ProtoMessage() {}
 
 func (x *NodeConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[16]
+	mi := &file_iop_config_v1_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1465,7 @@ func (x *NodeConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeConfig.ProtoReflect.Descriptor instead.
 func (*NodeConfig) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{16}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeConfig) GetNode() *NodeIdentity {
@@ -1464,7 +1519,7 @@ type NodeIdentity struct {
 
 func (x *NodeIdentity) Reset() {
 	*x = NodeIdentity{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[17]
+	mi := &file_iop_config_v1_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1531,7 @@ func (x *NodeIdentity) String() string {
 func (*NodeIdentity) ProtoMessage() {}
 
 func (x *NodeIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[17]
+	mi := &file_iop_config_v1_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1544,7 @@ func (x *NodeIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeIdentity.ProtoReflect.Descriptor instead.
 func (*NodeIdentity) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{17}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodeIdentity) GetId() string {
@@ -1554,7 +1609,7 @@ type Reconnect struct {
 
 func (x *Reconnect) Reset() {
 	*x = Reconnect{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[18]
+	mi := &file_iop_config_v1_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1621,7 @@ func (x *Reconnect) String() string {
 func (*Reconnect) ProtoMessage() {}
 
 func (x *Reconnect) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[18]
+	mi := &file_iop_config_v1_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1634,7 @@ func (x *Reconnect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reconnect.ProtoReflect.Descriptor instead.
 func (*Reconnect) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{18}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reconnect) GetIntervalSec() float64 {
@@ -1611,7 +1666,7 @@ type ProviderCredential struct {
 
 func (x *ProviderCredential) Reset() {
 	*x = ProviderCredential{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[19]
+	mi := &file_iop_config_v1_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1678,7 @@ func (x *ProviderCredential) String() string {
 func (*ProviderCredential) ProtoMessage() {}
 
 func (x *ProviderCredential) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[19]
+	mi := &file_iop_config_v1_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1691,7 @@ func (x *ProviderCredential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderCredential.ProtoReflect.Descriptor instead.
 func (*ProviderCredential) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{19}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ProviderCredential) GetProvider() string {
@@ -1673,7 +1728,7 @@ type ControlPlaneConfig struct {
 
 func (x *ControlPlaneConfig) Reset() {
 	*x = ControlPlaneConfig{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[20]
+	mi := &file_iop_config_v1_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1740,7 @@ func (x *ControlPlaneConfig) String() string {
 func (*ControlPlaneConfig) ProtoMessage() {}
 
 func (x *ControlPlaneConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[20]
+	mi := &file_iop_config_v1_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1753,7 @@ func (x *ControlPlaneConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlPlaneConfig.ProtoReflect.Descriptor instead.
 func (*ControlPlaneConfig) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{20}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ControlPlaneConfig) GetControlplane() *ControlPlane {
@@ -1742,7 +1797,7 @@ type ControlPlane struct {
 
 func (x *ControlPlane) Reset() {
 	*x = ControlPlane{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[21]
+	mi := &file_iop_config_v1_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1809,7 @@ func (x *ControlPlane) String() string {
 func (*ControlPlane) ProtoMessage() {}
 
 func (x *ControlPlane) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[21]
+	mi := &file_iop_config_v1_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1822,7 @@ func (x *ControlPlane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlPlane.ProtoReflect.Descriptor instead.
 func (*ControlPlane) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{21}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ControlPlane) GetListen() string {
@@ -1844,7 +1899,7 @@ type FleetAuth struct {
 
 func (x *FleetAuth) Reset() {
 	*x = FleetAuth{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[22]
+	mi := &file_iop_config_v1_config_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1911,7 @@ func (x *FleetAuth) String() string {
 func (*FleetAuth) ProtoMessage() {}
 
 func (x *FleetAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[22]
+	mi := &file_iop_config_v1_config_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1924,7 @@ func (x *FleetAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FleetAuth.ProtoReflect.Descriptor instead.
 func (*FleetAuth) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{22}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FleetAuth) GetMode() string {
@@ -1900,7 +1955,7 @@ type FleetEdge struct {
 
 func (x *FleetEdge) Reset() {
 	*x = FleetEdge{}
-	mi := &file_iop_config_v1_config_proto_msgTypes[23]
+	mi := &file_iop_config_v1_config_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +1967,7 @@ func (x *FleetEdge) String() string {
 func (*FleetEdge) ProtoMessage() {}
 
 func (x *FleetEdge) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_config_v1_config_proto_msgTypes[23]
+	mi := &file_iop_config_v1_config_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +1980,7 @@ func (x *FleetEdge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FleetEdge.ProtoReflect.Descriptor instead.
 func (*FleetEdge) Descriptor() ([]byte, []int) {
-	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{23}
+	return file_iop_config_v1_config_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FleetEdge) GetId() string {
@@ -1984,7 +2039,7 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\x06models\x18\x05 \x03(\v2\x14.iop.config.v1.ModelB\n" +
 	"\xbaH\a\x92\x01\x04\x10\xa0\x8d\x06R\x06models\x124\n" +
 	"\x05nodes\x18\x06 \x03(\v2\x13.iop.config.v1.NodeB\t\xbaH\x06\x92\x01\x03\x10\x90NR\x05nodesB \n" +
-	"\x1e_long_context_threshold_tokens\"\xec\x04\n" +
+	"\x1e_long_context_threshold_tokens\"\xa4\x05\n" +
 	"\x04Edge\x12\x18\n" +
 	"\x02id\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x02id\x12 \n" +
 	"\x06listen\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06listen\x12)\n" +
@@ -2002,9 +2057,12 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\x04auth\x18\v \x01(\v2\x13.iop.config.v1.AuthR\x04auth\x126\n" +
 	"\theartbeat\x18\f \x01(\v2\x18.iop.config.v1.HeartbeatR\theartbeat\x123\n" +
 	"\rstop_grace_ms\x18\r \x01(\rB\n" +
-	"\xbaH\a*\x05\x18\x80\xdd\xdb\x01H\x01R\vstopGraceMs\x88\x01\x01B\x13\n" +
+	"\xbaH\a*\x05\x18\x80\xdd\xdb\x01H\x01R\vstopGraceMs\x88\x01\x01\x126\n" +
+	"\ttelemetry\x18\x0e \x01(\v2\x18.iop.config.v1.TelemetryR\ttelemetryB\x13\n" +
 	"\x11_body_limit_bytesB\x10\n" +
-	"\x0e_stop_grace_ms\"O\n" +
+	"\x0e_stop_grace_ms\"W\n" +
+	"\tTelemetry\x12J\n" +
+	"\rotlp_endpoint\x18\x01 \x01(\tB%\xbaH\"r \x18\x80\x102\x1b^(https?://[^/?#]+[^?#]*)?$R\fotlpEndpoint\"O\n" +
 	"\x03Tls\x12$\n" +
 	"\tcert_file\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\bcertFile\x12\"\n" +
 	"\bkey_file\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\akeyFile\"\x98\x01\n" +
@@ -2179,63 +2237,65 @@ func file_iop_config_v1_config_proto_rawDescGZIP() []byte {
 	return file_iop_config_v1_config_proto_rawDescData
 }
 
-var file_iop_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_iop_config_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_iop_config_v1_config_proto_goTypes = []any{
 	(*EdgeConfig)(nil),         // 0: iop.config.v1.EdgeConfig
 	(*Edge)(nil),               // 1: iop.config.v1.Edge
-	(*Tls)(nil),                // 2: iop.config.v1.Tls
-	(*Token)(nil),              // 3: iop.config.v1.Token
-	(*Auth)(nil),               // 4: iop.config.v1.Auth
-	(*Heartbeat)(nil),          // 5: iop.config.v1.Heartbeat
-	(*ProviderPool)(nil),       // 6: iop.config.v1.ProviderPool
-	(*OpenAI)(nil),             // 7: iop.config.v1.OpenAI
-	(*Cors)(nil),               // 8: iop.config.v1.Cors
-	(*ApiKey)(nil),             // 9: iop.config.v1.ApiKey
-	(*ModelRoute)(nil),         // 10: iop.config.v1.ModelRoute
-	(*Model)(nil),              // 11: iop.config.v1.Model
-	(*Candidate)(nil),          // 12: iop.config.v1.Candidate
-	(*Node)(nil),               // 13: iop.config.v1.Node
-	(*Provider)(nil),           // 14: iop.config.v1.Provider
-	(*Simulator)(nil),          // 15: iop.config.v1.Simulator
-	(*NodeConfig)(nil),         // 16: iop.config.v1.NodeConfig
-	(*NodeIdentity)(nil),       // 17: iop.config.v1.NodeIdentity
-	(*Reconnect)(nil),          // 18: iop.config.v1.Reconnect
-	(*ProviderCredential)(nil), // 19: iop.config.v1.ProviderCredential
-	(*ControlPlaneConfig)(nil), // 20: iop.config.v1.ControlPlaneConfig
-	(*ControlPlane)(nil),       // 21: iop.config.v1.ControlPlane
-	(*FleetAuth)(nil),          // 22: iop.config.v1.FleetAuth
-	(*FleetEdge)(nil),          // 23: iop.config.v1.FleetEdge
+	(*Telemetry)(nil),          // 2: iop.config.v1.Telemetry
+	(*Tls)(nil),                // 3: iop.config.v1.Tls
+	(*Token)(nil),              // 4: iop.config.v1.Token
+	(*Auth)(nil),               // 5: iop.config.v1.Auth
+	(*Heartbeat)(nil),          // 6: iop.config.v1.Heartbeat
+	(*ProviderPool)(nil),       // 7: iop.config.v1.ProviderPool
+	(*OpenAI)(nil),             // 8: iop.config.v1.OpenAI
+	(*Cors)(nil),               // 9: iop.config.v1.Cors
+	(*ApiKey)(nil),             // 10: iop.config.v1.ApiKey
+	(*ModelRoute)(nil),         // 11: iop.config.v1.ModelRoute
+	(*Model)(nil),              // 12: iop.config.v1.Model
+	(*Candidate)(nil),          // 13: iop.config.v1.Candidate
+	(*Node)(nil),               // 14: iop.config.v1.Node
+	(*Provider)(nil),           // 15: iop.config.v1.Provider
+	(*Simulator)(nil),          // 16: iop.config.v1.Simulator
+	(*NodeConfig)(nil),         // 17: iop.config.v1.NodeConfig
+	(*NodeIdentity)(nil),       // 18: iop.config.v1.NodeIdentity
+	(*Reconnect)(nil),          // 19: iop.config.v1.Reconnect
+	(*ProviderCredential)(nil), // 20: iop.config.v1.ProviderCredential
+	(*ControlPlaneConfig)(nil), // 21: iop.config.v1.ControlPlaneConfig
+	(*ControlPlane)(nil),       // 22: iop.config.v1.ControlPlane
+	(*FleetAuth)(nil),          // 23: iop.config.v1.FleetAuth
+	(*FleetEdge)(nil),          // 24: iop.config.v1.FleetEdge
 }
 var file_iop_config_v1_config_proto_depIdxs = []int32{
 	1,  // 0: iop.config.v1.EdgeConfig.edge:type_name -> iop.config.v1.Edge
-	6,  // 1: iop.config.v1.EdgeConfig.provider_pool:type_name -> iop.config.v1.ProviderPool
-	7,  // 2: iop.config.v1.EdgeConfig.openai:type_name -> iop.config.v1.OpenAI
-	11, // 3: iop.config.v1.EdgeConfig.models:type_name -> iop.config.v1.Model
-	13, // 4: iop.config.v1.EdgeConfig.nodes:type_name -> iop.config.v1.Node
-	2,  // 5: iop.config.v1.Edge.tls:type_name -> iop.config.v1.Tls
-	3,  // 6: iop.config.v1.Edge.admin_tokens:type_name -> iop.config.v1.Token
-	3,  // 7: iop.config.v1.Edge.read_tokens:type_name -> iop.config.v1.Token
-	4,  // 8: iop.config.v1.Edge.auth:type_name -> iop.config.v1.Auth
-	5,  // 9: iop.config.v1.Edge.heartbeat:type_name -> iop.config.v1.Heartbeat
-	8,  // 10: iop.config.v1.OpenAI.cors:type_name -> iop.config.v1.Cors
-	9,  // 11: iop.config.v1.OpenAI.api_keys:type_name -> iop.config.v1.ApiKey
-	10, // 12: iop.config.v1.OpenAI.model_routes:type_name -> iop.config.v1.ModelRoute
-	12, // 13: iop.config.v1.Model.providers:type_name -> iop.config.v1.Candidate
-	14, // 14: iop.config.v1.Node.providers:type_name -> iop.config.v1.Provider
-	15, // 15: iop.config.v1.Provider.simulator:type_name -> iop.config.v1.Simulator
-	17, // 16: iop.config.v1.NodeConfig.node:type_name -> iop.config.v1.NodeIdentity
-	18, // 17: iop.config.v1.NodeConfig.reconnect:type_name -> iop.config.v1.Reconnect
-	19, // 18: iop.config.v1.NodeConfig.provider_credentials:type_name -> iop.config.v1.ProviderCredential
-	21, // 19: iop.config.v1.ControlPlaneConfig.controlplane:type_name -> iop.config.v1.ControlPlane
-	23, // 20: iop.config.v1.ControlPlaneConfig.edges:type_name -> iop.config.v1.FleetEdge
-	3,  // 21: iop.config.v1.ControlPlane.read_tokens:type_name -> iop.config.v1.Token
-	22, // 22: iop.config.v1.ControlPlane.auth:type_name -> iop.config.v1.FleetAuth
-	2,  // 23: iop.config.v1.ControlPlane.tls:type_name -> iop.config.v1.Tls
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	7,  // 1: iop.config.v1.EdgeConfig.provider_pool:type_name -> iop.config.v1.ProviderPool
+	8,  // 2: iop.config.v1.EdgeConfig.openai:type_name -> iop.config.v1.OpenAI
+	12, // 3: iop.config.v1.EdgeConfig.models:type_name -> iop.config.v1.Model
+	14, // 4: iop.config.v1.EdgeConfig.nodes:type_name -> iop.config.v1.Node
+	3,  // 5: iop.config.v1.Edge.tls:type_name -> iop.config.v1.Tls
+	4,  // 6: iop.config.v1.Edge.admin_tokens:type_name -> iop.config.v1.Token
+	4,  // 7: iop.config.v1.Edge.read_tokens:type_name -> iop.config.v1.Token
+	5,  // 8: iop.config.v1.Edge.auth:type_name -> iop.config.v1.Auth
+	6,  // 9: iop.config.v1.Edge.heartbeat:type_name -> iop.config.v1.Heartbeat
+	2,  // 10: iop.config.v1.Edge.telemetry:type_name -> iop.config.v1.Telemetry
+	9,  // 11: iop.config.v1.OpenAI.cors:type_name -> iop.config.v1.Cors
+	10, // 12: iop.config.v1.OpenAI.api_keys:type_name -> iop.config.v1.ApiKey
+	11, // 13: iop.config.v1.OpenAI.model_routes:type_name -> iop.config.v1.ModelRoute
+	13, // 14: iop.config.v1.Model.providers:type_name -> iop.config.v1.Candidate
+	15, // 15: iop.config.v1.Node.providers:type_name -> iop.config.v1.Provider
+	16, // 16: iop.config.v1.Provider.simulator:type_name -> iop.config.v1.Simulator
+	18, // 17: iop.config.v1.NodeConfig.node:type_name -> iop.config.v1.NodeIdentity
+	19, // 18: iop.config.v1.NodeConfig.reconnect:type_name -> iop.config.v1.Reconnect
+	20, // 19: iop.config.v1.NodeConfig.provider_credentials:type_name -> iop.config.v1.ProviderCredential
+	22, // 20: iop.config.v1.ControlPlaneConfig.controlplane:type_name -> iop.config.v1.ControlPlane
+	24, // 21: iop.config.v1.ControlPlaneConfig.edges:type_name -> iop.config.v1.FleetEdge
+	4,  // 22: iop.config.v1.ControlPlane.read_tokens:type_name -> iop.config.v1.Token
+	23, // 23: iop.config.v1.ControlPlane.auth:type_name -> iop.config.v1.FleetAuth
+	3,  // 24: iop.config.v1.ControlPlane.tls:type_name -> iop.config.v1.Tls
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_iop_config_v1_config_proto_init() }
@@ -2245,20 +2305,20 @@ func file_iop_config_v1_config_proto_init() {
 	}
 	file_iop_config_v1_config_proto_msgTypes[0].OneofWrappers = []any{}
 	file_iop_config_v1_config_proto_msgTypes[1].OneofWrappers = []any{}
-	file_iop_config_v1_config_proto_msgTypes[5].OneofWrappers = []any{}
 	file_iop_config_v1_config_proto_msgTypes[6].OneofWrappers = []any{}
 	file_iop_config_v1_config_proto_msgTypes[7].OneofWrappers = []any{}
-	file_iop_config_v1_config_proto_msgTypes[14].OneofWrappers = []any{}
-	file_iop_config_v1_config_proto_msgTypes[17].OneofWrappers = []any{}
+	file_iop_config_v1_config_proto_msgTypes[8].OneofWrappers = []any{}
+	file_iop_config_v1_config_proto_msgTypes[15].OneofWrappers = []any{}
 	file_iop_config_v1_config_proto_msgTypes[18].OneofWrappers = []any{}
-	file_iop_config_v1_config_proto_msgTypes[21].OneofWrappers = []any{}
+	file_iop_config_v1_config_proto_msgTypes[19].OneofWrappers = []any{}
+	file_iop_config_v1_config_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_config_v1_config_proto_rawDesc), len(file_iop_config_v1_config_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

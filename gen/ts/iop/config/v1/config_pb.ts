@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file iop/config/v1/config.proto.
  */
 export const file_iop_config_v1_config: GenFile = /*@__PURE__*/
-  fileDesc("Chppb3AvY29uZmlnL3YxL2NvbmZpZy5wcm90bxINaW9wLmNvbmZpZy52MSLCAgoKRWRnZUNvbmZpZxIhCgRlZGdlGAEgASgLMhMuaW9wLmNvbmZpZy52MS5FZGdlEjMKHWxvbmdfY29udGV4dF90aHJlc2hvbGRfdG9rZW5zGAIgASgEQge6SAQyAigBSACIAQESMgoNcHJvdmlkZXJfcG9vbBgDIAEoCzIbLmlvcC5jb25maWcudjEuUHJvdmlkZXJQb29sEiUKBm9wZW5haRgEIAEoCzIVLmlvcC5jb25maWcudjEuT3BlbkFJEjAKBm1vZGVscxgFIAMoCzIULmlvcC5jb25maWcudjEuTW9kZWxCCrpIB5IBBBCgjQYSLQoFbm9kZXMYBiADKAsyEy5pb3AuY29uZmlnLnYxLk5vZGVCCbpIBpIBAxCQTkIgCh5fbG9uZ19jb250ZXh0X3RocmVzaG9sZF90b2tlbnMi5AMKBEVkZ2USFAoCaWQYASABKAlCCLpIBXIDGIABEhgKBmxpc3RlbhgCIAEoCUIIukgFcgMYgAISHQoLbm9kZV9saXN0ZW4YAyABKAlCCLpIBXIDGIACEh4KDGFkbWluX2xpc3RlbhgEIAEoCUIIukgFcgMYgAISHwoDdGxzGAUgASgLMhIuaW9wLmNvbmZpZy52MS5UbHMSFAoMaW5zZWN1cmVfaDJjGAYgASgIEioKDGFkbWluX3Rva2VucxgHIAMoCzIULmlvcC5jb25maWcudjEuVG9rZW4SKQoLcmVhZF90b2tlbnMYCCADKAsyFC5pb3AuY29uZmlnLnYxLlRva2VuEi0KEGJvZHlfbGltaXRfYnl0ZXMYCSABKARCDrpICzIJGICAgIAEKIAISACIAQESEQoJc3RhdGVfZGlyGAogASgJEiEKBGF1dGgYCyABKAsyEy5pb3AuY29uZmlnLnYxLkF1dGgSKwoJaGVhcnRiZWF0GAwgASgLMhguaW9wLmNvbmZpZy52MS5IZWFydGJlYXQSJgoNc3RvcF9ncmFjZV9tcxgNIAEoDUIKukgHKgUYgN3bAUgBiAEBQhMKEV9ib2R5X2xpbWl0X2J5dGVzQhAKDl9zdG9wX2dyYWNlX21zIjwKA1RscxIaCgljZXJ0X2ZpbGUYASABKAlCB7pIBHICEAESGQoIa2V5X2ZpbGUYAiABKAlCB7pIBHICEAEidQoFVG9rZW4SGAoEbmFtZRgBIAEoCUIKukgHcgUQARiAARIrCgZzaGEyNTYYAiABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBISCgp0b2tlbl9maWxlGAMgASgJEhEKCXRva2VuX2VudhgEIAEoCSIpCgRBdXRoEiEKBG1vZGUYASABKAlCE7pIEHIOUgBSBGtleXNSBG5vbmUieAoJSGVhcnRiZWF0EiUKC2ludGVydmFsX21zGAEgASgNQgu6SAgqBhjAzyQoCkgAiAEBEiUKCnRpbWVvdXRfbXMYAiABKA1CDLpICSoHGIDd2wEoFEgBiAEBQg4KDF9pbnRlcnZhbF9tc0INCgtfdGltZW91dF9tcyKsAQoMUHJvdmlkZXJQb29sEiEKCW1heF9xdWV1ZRgBIAEoDUIJukgGKgQYwIQ9SACIAQESJgoQcXVldWVfdGltZW91dF9tcxgCIAEoDUIHukgEKgIoAUgBiAEBEi4KCXNlbGVjdGlvbhgDIAEoCUIbukgYchZSAFIIYmFsYW5jZWRSCHByaW9yaXR5QgwKCl9tYXhfcXVldWVCEwoRX3F1ZXVlX3RpbWVvdXRfbXMi4gEKBk9wZW5BSRITCgt0aW1lb3V0X3NlYxgBIAEoDRIcCg9pZGxlX3RpbWVvdXRfbXMYAiABKA1IAIgBARIUCgxrZWVwYWxpdmVfbXMYAyABKA0SIQoEY29ycxgEIAEoCzITLmlvcC5jb25maWcudjEuQ29ycxInCghhcGlfa2V5cxgFIAMoCzIVLmlvcC5jb25maWcudjEuQXBpS2V5Ei8KDG1vZGVsX3JvdXRlcxgGIAMoCzIZLmlvcC5jb25maWcudjEuTW9kZWxSb3V0ZUISChBfaWRsZV90aW1lb3V0X21zIi0KBENvcnMSJQoPYWxsb3dlZF9vcmlnaW5zGAEgAygJQgy6SAmSAQYiBHICEAEimgEKBkFwaUtleRIYCgRuYW1lGAEgASgJQgq6SAdyBRABGIABEisKBnNoYTI1NhgCIAEoCUIbukgYchYyFF4oWzAtOWEtZkEtRl17NjR9KT8kEg4KBm1vZGVscxgDIAMoCRIWCg5tYXhfY29uY3VycmVudBgEIAEoDRIQCghrZXlfZmlsZRgFIAEoCRIPCgdrZXlfZW52GAYgASgJIogBCgpNb2RlbFJvdXRlEg0KBW1vZGVsGAEgASgJEhgKB2FkYXB0ZXIYAiABKAlCB7pIBHICEAESDgoGdGFyZ2V0GAMgASgJEh4KCW1heF9xdWV1ZRgEIAEoBUILukgIGgYYwIQ9KAASIQoQcXVldWVfdGltZW91dF9tcxgFIAEoBUIHukgEGgIoACJrCgVNb2RlbBIWCgJpZBgBIAEoCUIKukgHcgUQARiAAhIdChVjb250ZXh0X3dpbmRvd190b2tlbnMYAiABKAQSKwoJcHJvdmlkZXJzGAMgAygLMhguaW9wLmNvbmZpZy52MS5DYW5kaWRhdGUiTQoJQ2FuZGlkYXRlEhUKBG5vZGUYASABKAlCB7pIBHICEAESGQoIcHJvdmlkZXIYAiABKAlCB7pIBHICEAESDgoGdGFyZ2V0GAMgASgJIsABCgROb2RlEjIKAmlkGAEgASgJQia6SCNyIRiAATIcXltBLVphLXowLTldW0EtWmEtejAtOS5fLV0qJBIxCgx0b2tlbl9zaGEyNTYYAiABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBIqCglwcm92aWRlcnMYAyADKAsyFy5pb3AuY29uZmlnLnYxLlByb3ZpZGVyEhIKCnRva2VuX2ZpbGUYBCABKAkSEQoJdG9rZW5fZW52GAUgASgJIqgFCghQcm92aWRlchIyCgJpZBgBIAEoCUImukgjciEYgAEyHF5bQS1aYS16MC05XVtBLVphLXowLTkuXy1dKiQSVwoEdHlwZRgCIAEoCUJJukhGckRSBm9wZW5haVIEdmxsbVIIbGxhbWFjcHBSBm9sbGFtYVIIbGVtb25hZGVSCGxtc3R1ZGlvUgNtbHhSCXNpbXVsYXRvchIaCghiYXNlX3VybBgDIAEoCUIIukgFcgMYgBASIAoIY2FwYWNpdHkYBCABKA1CCbpIBioEGKCNBkgAiAEBEigKFWxvbmdfY29udGV4dF9jYXBhY2l0eRgFIAEoDUIJukgGKgQYoI0GEhwKFHRvdGFsX2NvbnRleHRfdG9rZW5zGAYgASgEEhAKCHByaW9yaXR5GAcgASgFEhQKB2VuYWJsZWQYCCABKAhIAYgBARI1CgZoZWFsdGgYCSABKAlCJbpIInIgUgBSB2hlYWx0aHlSCGRlZ3JhZGVkUgl1bmhlYWx0aHkSGgoScmVxdWVzdF90aW1lb3V0X21zGAogASgNEicKBmNhbmNlbBgLIAEoCUIXukgUchJSAFIHZm9yd2FyZFIFZHJhaW4SJwoPY2FuY2VsX2dyYWNlX21zGAwgASgNQgm6SAYqBBjAzyRIAogBARIkCgxnYXRlX3dhaXRfbXMYDSABKA1CCbpIBioEGMDPJEgDiAEBEhEKCW1heF9xdWV1ZRgOIAEoDRIYChBxdWV1ZV90aW1lb3V0X21zGA8gASgNEisKCXNpbXVsYXRvchgQIAEoCzIYLmlvcC5jb25maWcudjEuU2ltdWxhdG9yQgsKCV9jYXBhY2l0eUIKCghfZW5hYmxlZEISChBfY2FuY2VsX2dyYWNlX21zQg8KDV9nYXRlX3dhaXRfbXMi0wEKCVNpbXVsYXRvchIrChF0b2tlbnNfcGVyX3NlY29uZBgBIAEoAUIQukgNEgtAASkAAAAAAAAAABIWCg5maXJzdF90b2tlbl9tcxgCIAEoDRIWCg5jb250ZXh0X3Rva2VucxgDIAEoDRIVCg1hbnN3ZXJfdG9rZW5zGAQgASgNEhIKCmZhaWxfZXZlcnkYBSABKA0SLgoJZmFpbF9tb2RlGAYgASgJQhu6SBhyFlIAUgZzdGF0dXNSCmRpc2Nvbm5lY3QSDgoGbW9kZWxzGAcgAygJIsYBCgpOb2RlQ29uZmlnEjEKBG5vZGUYASABKAsyGy5pb3AuY29uZmlnLnYxLk5vZGVJZGVudGl0eUIGukgDyAEBEisKCXJlY29ubmVjdBgCIAEoCzIYLmlvcC5jb25maWcudjEuUmVjb25uZWN0EhcKD2FsbG93X2VuZHBvaW50cxgDIAMoCRI/ChRwcm92aWRlcl9jcmVkZW50aWFscxgEIAMoCzIhLmlvcC5jb25maWcudjEuUHJvdmlkZXJDcmVkZW50aWFsIuMBCgxOb2RlSWRlbnRpdHkSFgoCaWQYASABKAlCCrpIB3IFEAEYgAESHAoIZWRnZV91cmwYAiABKAlCCrpIB3IFEAEYgBASDwoHY2FfZmlsZRgDIAEoCRIrCgZjYV9waW4YBCABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBISCgp0b2tlbl9maWxlGAUgASgJEhEKCXRva2VuX2VudhgGIAEoCRImCg1zdG9wX2dyYWNlX21zGAcgASgNQgq6SAcqBRiA3dsBSACIAQFCEAoOX3N0b3BfZ3JhY2VfbXMidQoJUmVjb25uZWN0EiIKDGludGVydmFsX3NlYxgBIAEoAUIHukgEEgJAAUgAiAEBEiIKDG1heF9hdHRlbXB0cxgCIAEoA0IHukgEIgIoAEgBiAEBQg8KDV9pbnRlcnZhbF9zZWNCDwoNX21heF9hdHRlbXB0cyJSChJQcm92aWRlckNyZWRlbnRpYWwSGQoIcHJvdmlkZXIYASABKAlCB7pIBHICEAESEAoIa2V5X2ZpbGUYAiABKAkSDwoHa2V5X2VudhgDIAEoCSJ7ChJDb250cm9sUGxhbmVDb25maWcSMQoMY29udHJvbHBsYW5lGAEgASgLMhsuaW9wLmNvbmZpZy52MS5Db250cm9sUGxhbmUSMgoFZWRnZXMYAiADKAsyGC5pb3AuY29uZmlnLnYxLkZsZWV0RWRnZUIJukgGkgEDEOgHIoUDCgxDb250cm9sUGxhbmUSGAoGbGlzdGVuGAEgASgJQgi6SAVyAxiAAhIRCglzdGF0ZV9kaXIYAiABKAkSKwoQcHVsbF9pbnRlcnZhbF9tcxgDIAEoDUIMukgJKgcYgN3bAShkSACIAQESKgoPcHVsbF90aW1lb3V0X21zGAQgASgNQgy6SAkqBxiA3dsBKApIAYgBARIpCg5zdGFsZV9hZnRlcl9tcxgFIAEoDUIMukgJKgcYgLiZKShkSAKIAQESKQoLcmVhZF90b2tlbnMYBiADKAsyFC5pb3AuY29uZmlnLnYxLlRva2VuEiYKBGF1dGgYByABKAsyGC5pb3AuY29uZmlnLnYxLkZsZWV0QXV0aBIfCgN0bHMYCCABKAsyEi5pb3AuY29uZmlnLnYxLlRscxIUCgxpbnNlY3VyZV9oMmMYCSABKAhCEwoRX3B1bGxfaW50ZXJ2YWxfbXNCEgoQX3B1bGxfdGltZW91dF9tc0IRCg9fc3RhbGVfYWZ0ZXJfbXMiMAoJRmxlZXRBdXRoEiMKBG1vZGUYASABKAlCFbpIEnIQUgBSBnRva2Vuc1IEbm9uZSKrAQoJRmxlZXRFZGdlEhYKAmlkGAEgASgJQgq6SAdyBRABGIABEhcKA3VybBgCIAEoCUIKukgHcgUQARiAEBISCgp0b2tlbl9maWxlGAMgASgJEhEKCXRva2VuX2VudhgEIAEoCRIPCgdjYV9maWxlGAUgASgJEjUKBmNhX3BpbhgGIAEoCUIlukgiciAyHl4oKHNoYTI1NjopP1swLTlhLWZBLUZdezY0fSk/JEI2WjRnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvY29uZmlnL3YxO2NvbmZpZ3YxYgZwcm90bzM", [file_buf_validate_validate]);
+  fileDesc("Chppb3AvY29uZmlnL3YxL2NvbmZpZy5wcm90bxINaW9wLmNvbmZpZy52MSLCAgoKRWRnZUNvbmZpZxIhCgRlZGdlGAEgASgLMhMuaW9wLmNvbmZpZy52MS5FZGdlEjMKHWxvbmdfY29udGV4dF90aHJlc2hvbGRfdG9rZW5zGAIgASgEQge6SAQyAigBSACIAQESMgoNcHJvdmlkZXJfcG9vbBgDIAEoCzIbLmlvcC5jb25maWcudjEuUHJvdmlkZXJQb29sEiUKBm9wZW5haRgEIAEoCzIVLmlvcC5jb25maWcudjEuT3BlbkFJEjAKBm1vZGVscxgFIAMoCzIULmlvcC5jb25maWcudjEuTW9kZWxCCrpIB5IBBBCgjQYSLQoFbm9kZXMYBiADKAsyEy5pb3AuY29uZmlnLnYxLk5vZGVCCbpIBpIBAxCQTkIgCh5fbG9uZ19jb250ZXh0X3RocmVzaG9sZF90b2tlbnMikQQKBEVkZ2USFAoCaWQYASABKAlCCLpIBXIDGIABEhgKBmxpc3RlbhgCIAEoCUIIukgFcgMYgAISHQoLbm9kZV9saXN0ZW4YAyABKAlCCLpIBXIDGIACEh4KDGFkbWluX2xpc3RlbhgEIAEoCUIIukgFcgMYgAISHwoDdGxzGAUgASgLMhIuaW9wLmNvbmZpZy52MS5UbHMSFAoMaW5zZWN1cmVfaDJjGAYgASgIEioKDGFkbWluX3Rva2VucxgHIAMoCzIULmlvcC5jb25maWcudjEuVG9rZW4SKQoLcmVhZF90b2tlbnMYCCADKAsyFC5pb3AuY29uZmlnLnYxLlRva2VuEi0KEGJvZHlfbGltaXRfYnl0ZXMYCSABKARCDrpICzIJGICAgIAEKIAISACIAQESEQoJc3RhdGVfZGlyGAogASgJEiEKBGF1dGgYCyABKAsyEy5pb3AuY29uZmlnLnYxLkF1dGgSKwoJaGVhcnRiZWF0GAwgASgLMhguaW9wLmNvbmZpZy52MS5IZWFydGJlYXQSJgoNc3RvcF9ncmFjZV9tcxgNIAEoDUIKukgHKgUYgN3bAUgBiAEBEisKCXRlbGVtZXRyeRgOIAEoCzIYLmlvcC5jb25maWcudjEuVGVsZW1ldHJ5QhMKEV9ib2R5X2xpbWl0X2J5dGVzQhAKDl9zdG9wX2dyYWNlX21zIkkKCVRlbGVtZXRyeRI8Cg1vdGxwX2VuZHBvaW50GAEgASgJQiW6SCJyIBiAEDIbXihodHRwcz86Ly9bXi8/I10rW14/I10qKT8kIjwKA1RscxIaCgljZXJ0X2ZpbGUYASABKAlCB7pIBHICEAESGQoIa2V5X2ZpbGUYAiABKAlCB7pIBHICEAEidQoFVG9rZW4SGAoEbmFtZRgBIAEoCUIKukgHcgUQARiAARIrCgZzaGEyNTYYAiABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBISCgp0b2tlbl9maWxlGAMgASgJEhEKCXRva2VuX2VudhgEIAEoCSIpCgRBdXRoEiEKBG1vZGUYASABKAlCE7pIEHIOUgBSBGtleXNSBG5vbmUieAoJSGVhcnRiZWF0EiUKC2ludGVydmFsX21zGAEgASgNQgu6SAgqBhjAzyQoCkgAiAEBEiUKCnRpbWVvdXRfbXMYAiABKA1CDLpICSoHGIDd2wEoFEgBiAEBQg4KDF9pbnRlcnZhbF9tc0INCgtfdGltZW91dF9tcyKsAQoMUHJvdmlkZXJQb29sEiEKCW1heF9xdWV1ZRgBIAEoDUIJukgGKgQYwIQ9SACIAQESJgoQcXVldWVfdGltZW91dF9tcxgCIAEoDUIHukgEKgIoAUgBiAEBEi4KCXNlbGVjdGlvbhgDIAEoCUIbukgYchZSAFIIYmFsYW5jZWRSCHByaW9yaXR5QgwKCl9tYXhfcXVldWVCEwoRX3F1ZXVlX3RpbWVvdXRfbXMi4gEKBk9wZW5BSRITCgt0aW1lb3V0X3NlYxgBIAEoDRIcCg9pZGxlX3RpbWVvdXRfbXMYAiABKA1IAIgBARIUCgxrZWVwYWxpdmVfbXMYAyABKA0SIQoEY29ycxgEIAEoCzITLmlvcC5jb25maWcudjEuQ29ycxInCghhcGlfa2V5cxgFIAMoCzIVLmlvcC5jb25maWcudjEuQXBpS2V5Ei8KDG1vZGVsX3JvdXRlcxgGIAMoCzIZLmlvcC5jb25maWcudjEuTW9kZWxSb3V0ZUISChBfaWRsZV90aW1lb3V0X21zIi0KBENvcnMSJQoPYWxsb3dlZF9vcmlnaW5zGAEgAygJQgy6SAmSAQYiBHICEAEimgEKBkFwaUtleRIYCgRuYW1lGAEgASgJQgq6SAdyBRABGIABEisKBnNoYTI1NhgCIAEoCUIbukgYchYyFF4oWzAtOWEtZkEtRl17NjR9KT8kEg4KBm1vZGVscxgDIAMoCRIWCg5tYXhfY29uY3VycmVudBgEIAEoDRIQCghrZXlfZmlsZRgFIAEoCRIPCgdrZXlfZW52GAYgASgJIogBCgpNb2RlbFJvdXRlEg0KBW1vZGVsGAEgASgJEhgKB2FkYXB0ZXIYAiABKAlCB7pIBHICEAESDgoGdGFyZ2V0GAMgASgJEh4KCW1heF9xdWV1ZRgEIAEoBUILukgIGgYYwIQ9KAASIQoQcXVldWVfdGltZW91dF9tcxgFIAEoBUIHukgEGgIoACJrCgVNb2RlbBIWCgJpZBgBIAEoCUIKukgHcgUQARiAAhIdChVjb250ZXh0X3dpbmRvd190b2tlbnMYAiABKAQSKwoJcHJvdmlkZXJzGAMgAygLMhguaW9wLmNvbmZpZy52MS5DYW5kaWRhdGUiTQoJQ2FuZGlkYXRlEhUKBG5vZGUYASABKAlCB7pIBHICEAESGQoIcHJvdmlkZXIYAiABKAlCB7pIBHICEAESDgoGdGFyZ2V0GAMgASgJIsABCgROb2RlEjIKAmlkGAEgASgJQia6SCNyIRiAATIcXltBLVphLXowLTldW0EtWmEtejAtOS5fLV0qJBIxCgx0b2tlbl9zaGEyNTYYAiABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBIqCglwcm92aWRlcnMYAyADKAsyFy5pb3AuY29uZmlnLnYxLlByb3ZpZGVyEhIKCnRva2VuX2ZpbGUYBCABKAkSEQoJdG9rZW5fZW52GAUgASgJIqgFCghQcm92aWRlchIyCgJpZBgBIAEoCUImukgjciEYgAEyHF5bQS1aYS16MC05XVtBLVphLXowLTkuXy1dKiQSVwoEdHlwZRgCIAEoCUJJukhGckRSBm9wZW5haVIEdmxsbVIIbGxhbWFjcHBSBm9sbGFtYVIIbGVtb25hZGVSCGxtc3R1ZGlvUgNtbHhSCXNpbXVsYXRvchIaCghiYXNlX3VybBgDIAEoCUIIukgFcgMYgBASIAoIY2FwYWNpdHkYBCABKA1CCbpIBioEGKCNBkgAiAEBEigKFWxvbmdfY29udGV4dF9jYXBhY2l0eRgFIAEoDUIJukgGKgQYoI0GEhwKFHRvdGFsX2NvbnRleHRfdG9rZW5zGAYgASgEEhAKCHByaW9yaXR5GAcgASgFEhQKB2VuYWJsZWQYCCABKAhIAYgBARI1CgZoZWFsdGgYCSABKAlCJbpIInIgUgBSB2hlYWx0aHlSCGRlZ3JhZGVkUgl1bmhlYWx0aHkSGgoScmVxdWVzdF90aW1lb3V0X21zGAogASgNEicKBmNhbmNlbBgLIAEoCUIXukgUchJSAFIHZm9yd2FyZFIFZHJhaW4SJwoPY2FuY2VsX2dyYWNlX21zGAwgASgNQgm6SAYqBBjAzyRIAogBARIkCgxnYXRlX3dhaXRfbXMYDSABKA1CCbpIBioEGMDPJEgDiAEBEhEKCW1heF9xdWV1ZRgOIAEoDRIYChBxdWV1ZV90aW1lb3V0X21zGA8gASgNEisKCXNpbXVsYXRvchgQIAEoCzIYLmlvcC5jb25maWcudjEuU2ltdWxhdG9yQgsKCV9jYXBhY2l0eUIKCghfZW5hYmxlZEISChBfY2FuY2VsX2dyYWNlX21zQg8KDV9nYXRlX3dhaXRfbXMi0wEKCVNpbXVsYXRvchIrChF0b2tlbnNfcGVyX3NlY29uZBgBIAEoAUIQukgNEgtAASkAAAAAAAAAABIWCg5maXJzdF90b2tlbl9tcxgCIAEoDRIWCg5jb250ZXh0X3Rva2VucxgDIAEoDRIVCg1hbnN3ZXJfdG9rZW5zGAQgASgNEhIKCmZhaWxfZXZlcnkYBSABKA0SLgoJZmFpbF9tb2RlGAYgASgJQhu6SBhyFlIAUgZzdGF0dXNSCmRpc2Nvbm5lY3QSDgoGbW9kZWxzGAcgAygJIsYBCgpOb2RlQ29uZmlnEjEKBG5vZGUYASABKAsyGy5pb3AuY29uZmlnLnYxLk5vZGVJZGVudGl0eUIGukgDyAEBEisKCXJlY29ubmVjdBgCIAEoCzIYLmlvcC5jb25maWcudjEuUmVjb25uZWN0EhcKD2FsbG93X2VuZHBvaW50cxgDIAMoCRI/ChRwcm92aWRlcl9jcmVkZW50aWFscxgEIAMoCzIhLmlvcC5jb25maWcudjEuUHJvdmlkZXJDcmVkZW50aWFsIuMBCgxOb2RlSWRlbnRpdHkSFgoCaWQYASABKAlCCrpIB3IFEAEYgAESHAoIZWRnZV91cmwYAiABKAlCCrpIB3IFEAEYgBASDwoHY2FfZmlsZRgDIAEoCRIrCgZjYV9waW4YBCABKAlCG7pIGHIWMhReKFswLTlhLWZBLUZdezY0fSk/JBISCgp0b2tlbl9maWxlGAUgASgJEhEKCXRva2VuX2VudhgGIAEoCRImCg1zdG9wX2dyYWNlX21zGAcgASgNQgq6SAcqBRiA3dsBSACIAQFCEAoOX3N0b3BfZ3JhY2VfbXMidQoJUmVjb25uZWN0EiIKDGludGVydmFsX3NlYxgBIAEoAUIHukgEEgJAAUgAiAEBEiIKDG1heF9hdHRlbXB0cxgCIAEoA0IHukgEIgIoAEgBiAEBQg8KDV9pbnRlcnZhbF9zZWNCDwoNX21heF9hdHRlbXB0cyJSChJQcm92aWRlckNyZWRlbnRpYWwSGQoIcHJvdmlkZXIYASABKAlCB7pIBHICEAESEAoIa2V5X2ZpbGUYAiABKAkSDwoHa2V5X2VudhgDIAEoCSJ7ChJDb250cm9sUGxhbmVDb25maWcSMQoMY29udHJvbHBsYW5lGAEgASgLMhsuaW9wLmNvbmZpZy52MS5Db250cm9sUGxhbmUSMgoFZWRnZXMYAiADKAsyGC5pb3AuY29uZmlnLnYxLkZsZWV0RWRnZUIJukgGkgEDEOgHIoUDCgxDb250cm9sUGxhbmUSGAoGbGlzdGVuGAEgASgJQgi6SAVyAxiAAhIRCglzdGF0ZV9kaXIYAiABKAkSKwoQcHVsbF9pbnRlcnZhbF9tcxgDIAEoDUIMukgJKgcYgN3bAShkSACIAQESKgoPcHVsbF90aW1lb3V0X21zGAQgASgNQgy6SAkqBxiA3dsBKApIAYgBARIpCg5zdGFsZV9hZnRlcl9tcxgFIAEoDUIMukgJKgcYgLiZKShkSAKIAQESKQoLcmVhZF90b2tlbnMYBiADKAsyFC5pb3AuY29uZmlnLnYxLlRva2VuEiYKBGF1dGgYByABKAsyGC5pb3AuY29uZmlnLnYxLkZsZWV0QXV0aBIfCgN0bHMYCCABKAsyEi5pb3AuY29uZmlnLnYxLlRscxIUCgxpbnNlY3VyZV9oMmMYCSABKAhCEwoRX3B1bGxfaW50ZXJ2YWxfbXNCEgoQX3B1bGxfdGltZW91dF9tc0IRCg9fc3RhbGVfYWZ0ZXJfbXMiMAoJRmxlZXRBdXRoEiMKBG1vZGUYASABKAlCFbpIEnIQUgBSBnRva2Vuc1IEbm9uZSKrAQoJRmxlZXRFZGdlEhYKAmlkGAEgASgJQgq6SAdyBRABGIABEhcKA3VybBgCIAEoCUIKukgHcgUQARiAEBISCgp0b2tlbl9maWxlGAMgASgJEhEKCXRva2VuX2VudhgEIAEoCRIPCgdjYV9maWxlGAUgASgJEjUKBmNhX3BpbhgGIAEoCUIlukgiciAyHl4oKHNoYTI1NjopP1swLTlhLWZBLUZdezY0fSk/JEI2WjRnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvY29uZmlnL3YxO2NvbmZpZ3YxYgZwcm90bzM", [file_buf_validate_validate]);
 
 /**
  * EdgeConfig is edge.yaml.
@@ -169,6 +169,13 @@ export type Edge = Message<"iop.config.v1.Edge"> & {
    * @generated from field: optional uint32 stop_grace_ms = 13;
    */
   stopGraceMs?: number | undefined;
+
+  /**
+   * Where traces of requests go.
+   *
+   * @generated from field: iop.config.v1.Telemetry telemetry = 14;
+   */
+  telemetry?: Telemetry | undefined;
 };
 
 /**
@@ -177,6 +184,27 @@ export type Edge = Message<"iop.config.v1.Edge"> & {
  */
 export const EdgeSchema: GenMessage<Edge> = /*@__PURE__*/
   messageDesc(file_iop_config_v1_config, 1);
+
+/**
+ * Telemetry is what leaves the process for an OpenTelemetry collector. The standard OTEL_* variables say the rest.
+ *
+ * @generated from message iop.config.v1.Telemetry
+ */
+export type Telemetry = Message<"iop.config.v1.Telemetry"> & {
+  /**
+   * http:// or https:// URL of a collector that takes OTLP over HTTP; omitted = OTEL_EXPORTER_OTLP_ENDPOINT, and no traces without it.
+   *
+   * @generated from field: string otlp_endpoint = 1;
+   */
+  otlpEndpoint: string;
+};
+
+/**
+ * Describes the message iop.config.v1.Telemetry.
+ * Use `create(TelemetrySchema)` to create a new message.
+ */
+export const TelemetrySchema: GenMessage<Telemetry> = /*@__PURE__*/
+  messageDesc(file_iop_config_v1_config, 2);
 
 /**
  * Tls names a certificate and its key.
@@ -204,7 +232,7 @@ export type Tls = Message<"iop.config.v1.Tls"> & {
  * Use `create(TlsSchema)` to create a new message.
  */
 export const TlsSchema: GenMessage<Tls> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 2);
+  messageDesc(file_iop_config_v1_config, 3);
 
 /**
  * Token is one named credential, of which only the hash is kept. Exactly one of
@@ -247,7 +275,7 @@ export type Token = Message<"iop.config.v1.Token"> & {
  * Use `create(TokenSchema)` to create a new message.
  */
 export const TokenSchema: GenMessage<Token> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 3);
+  messageDesc(file_iop_config_v1_config, 4);
 
 /**
  * Auth says whether API clients need a key.
@@ -268,7 +296,7 @@ export type Auth = Message<"iop.config.v1.Auth"> & {
  * Use `create(AuthSchema)` to create a new message.
  */
 export const AuthSchema: GenMessage<Auth> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 4);
+  messageDesc(file_iop_config_v1_config, 5);
 
 /**
  * Heartbeat is the pulse of a node connection.
@@ -296,7 +324,7 @@ export type Heartbeat = Message<"iop.config.v1.Heartbeat"> & {
  * Use `create(HeartbeatSchema)` to create a new message.
  */
 export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 5);
+  messageDesc(file_iop_config_v1_config, 6);
 
 /**
  * ProviderPool is the queue policy shared by every model group.
@@ -331,7 +359,7 @@ export type ProviderPool = Message<"iop.config.v1.ProviderPool"> & {
  * Use `create(ProviderPoolSchema)` to create a new message.
  */
 export const ProviderPoolSchema: GenMessage<ProviderPool> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 6);
+  messageDesc(file_iop_config_v1_config, 7);
 
 /**
  * OpenAI is the OpenAI-compatible surface.
@@ -387,7 +415,7 @@ export type OpenAI = Message<"iop.config.v1.OpenAI"> & {
  * Use `create(OpenAISchema)` to create a new message.
  */
 export const OpenAISchema: GenMessage<OpenAI> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 7);
+  messageDesc(file_iop_config_v1_config, 8);
 
 /**
  * Cors lists who may call from a browser.
@@ -408,7 +436,7 @@ export type Cors = Message<"iop.config.v1.Cors"> & {
  * Use `create(CorsSchema)` to create a new message.
  */
 export const CorsSchema: GenMessage<Cors> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 8);
+  messageDesc(file_iop_config_v1_config, 9);
 
 /**
  * ApiKey is one named API key, of which only the hash is kept. Exactly one of
@@ -465,7 +493,7 @@ export type ApiKey = Message<"iop.config.v1.ApiKey"> & {
  * Use `create(ApiKeySchema)` to create a new message.
  */
 export const ApiKeySchema: GenMessage<ApiKey> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 9);
+  messageDesc(file_iop_config_v1_config, 10);
 
 /**
  * ModelRoute is a direct alias of one adapter and target.
@@ -514,7 +542,7 @@ export type ModelRoute = Message<"iop.config.v1.ModelRoute"> & {
  * Use `create(ModelRouteSchema)` to create a new message.
  */
 export const ModelRouteSchema: GenMessage<ModelRoute> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 10);
+  messageDesc(file_iop_config_v1_config, 11);
 
 /**
  * Model is a model group.
@@ -549,7 +577,7 @@ export type Model = Message<"iop.config.v1.Model"> & {
  * Use `create(ModelSchema)` to create a new message.
  */
 export const ModelSchema: GenMessage<Model> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 11);
+  messageDesc(file_iop_config_v1_config, 12);
 
 /**
  * Candidate is one provider resource that serves a model group.
@@ -584,7 +612,7 @@ export type Candidate = Message<"iop.config.v1.Candidate"> & {
  * Use `create(CandidateSchema)` to create a new message.
  */
 export const CandidateSchema: GenMessage<Candidate> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 12);
+  messageDesc(file_iop_config_v1_config, 13);
 
 /**
  * Node is a machine that may register. Exactly one of token_sha256, token_file
@@ -634,7 +662,7 @@ export type Node = Message<"iop.config.v1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 13);
+  messageDesc(file_iop_config_v1_config, 14);
 
 /**
  * Provider is an inference server on a node.
@@ -760,7 +788,7 @@ export type Provider = Message<"iop.config.v1.Provider"> & {
  * Use `create(ProviderSchema)` to create a new message.
  */
 export const ProviderSchema: GenMessage<Provider> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 14);
+  messageDesc(file_iop_config_v1_config, 15);
 
 /**
  * Simulator sets how a simulator answers.
@@ -823,7 +851,7 @@ export type Simulator = Message<"iop.config.v1.Simulator"> & {
  * Use `create(SimulatorSchema)` to create a new message.
  */
 export const SimulatorSchema: GenMessage<Simulator> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 15);
+  messageDesc(file_iop_config_v1_config, 16);
 
 /**
  * NodeConfig is node.yaml.
@@ -865,7 +893,7 @@ export type NodeConfig = Message<"iop.config.v1.NodeConfig"> & {
  * Use `create(NodeConfigSchema)` to create a new message.
  */
 export const NodeConfigSchema: GenMessage<NodeConfig> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 16);
+  messageDesc(file_iop_config_v1_config, 17);
 
 /**
  * NodeIdentity says who the node is and where its Edge is.
@@ -928,7 +956,7 @@ export type NodeIdentity = Message<"iop.config.v1.NodeIdentity"> & {
  * Use `create(NodeIdentitySchema)` to create a new message.
  */
 export const NodeIdentitySchema: GenMessage<NodeIdentity> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 17);
+  messageDesc(file_iop_config_v1_config, 18);
 
 /**
  * Reconnect paces the attempts to reach the Edge.
@@ -956,7 +984,7 @@ export type Reconnect = Message<"iop.config.v1.Reconnect"> & {
  * Use `create(ReconnectSchema)` to create a new message.
  */
 export const ReconnectSchema: GenMessage<Reconnect> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 18);
+  messageDesc(file_iop_config_v1_config, 19);
 
 /**
  * ProviderCredential is what a node sends to one provider as its Bearer key.
@@ -991,7 +1019,7 @@ export type ProviderCredential = Message<"iop.config.v1.ProviderCredential"> & {
  * Use `create(ProviderCredentialSchema)` to create a new message.
  */
 export const ProviderCredentialSchema: GenMessage<ProviderCredential> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 19);
+  messageDesc(file_iop_config_v1_config, 20);
 
 /**
  * ControlPlaneConfig is controlplane.yaml.
@@ -1019,7 +1047,7 @@ export type ControlPlaneConfig = Message<"iop.config.v1.ControlPlaneConfig"> & {
  * Use `create(ControlPlaneConfigSchema)` to create a new message.
  */
 export const ControlPlaneConfigSchema: GenMessage<ControlPlaneConfig> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 20);
+  messageDesc(file_iop_config_v1_config, 21);
 
 /**
  * ControlPlane is the process.
@@ -1096,7 +1124,7 @@ export type ControlPlane = Message<"iop.config.v1.ControlPlane"> & {
  * Use `create(ControlPlaneSchema)` to create a new message.
  */
 export const ControlPlaneSchema: GenMessage<ControlPlane> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 21);
+  messageDesc(file_iop_config_v1_config, 22);
 
 /**
  * FleetAuth says whether readers of the fleet must show a token.
@@ -1117,7 +1145,7 @@ export type FleetAuth = Message<"iop.config.v1.FleetAuth"> & {
  * Use `create(FleetAuthSchema)` to create a new message.
  */
 export const FleetAuthSchema: GenMessage<FleetAuth> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 22);
+  messageDesc(file_iop_config_v1_config, 23);
 
 /**
  * FleetEdge is one Edge to read.
@@ -1173,5 +1201,5 @@ export type FleetEdge = Message<"iop.config.v1.FleetEdge"> & {
  * Use `create(FleetEdgeSchema)` to create a new message.
  */
 export const FleetEdgeSchema: GenMessage<FleetEdge> = /*@__PURE__*/
-  messageDesc(file_iop_config_v1_config, 23);
+  messageDesc(file_iop_config_v1_config, 24);
 
