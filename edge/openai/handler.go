@@ -84,7 +84,7 @@ func (h *Handler) Drain(grace time.Duration) { h.drainUntil.Store(time.Now().Add
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r)
 	w.Header()["X-Request-Id"] = []string{id}
-	as := dialectOf(r.URL.Path)
+	as := dialectOf(r)
 	if as.idHeader != "" {
 		w.Header()[as.idHeader] = []string{id}
 	}
@@ -165,15 +165,16 @@ func pathOf(r *http.Request) string {
 	return raw
 }
 
-// dialectOf is how whoever asks for the path reads errors.
-func dialectOf(path string) *dialect {
+// dialectOf is how whoever asks reads errors.
+func dialectOf(r *http.Request) *dialect {
+	path := r.URL.Path
 	if e := endpointOf(path); e != nil {
 		return e.errors
 	}
 	switch {
 	case strings.HasPrefix(path, ollamaAPI):
 		return ollama
-	case strings.HasPrefix(path, messagesAPI):
+	case strings.HasPrefix(path, messagesAPI), asksInAnthropic(r):
 		return anthropic
 	}
 	return openAI

@@ -115,3 +115,39 @@ func TestHeadersOfTheKitsReachTheClient(t *testing.T) {
 		}
 	})
 }
+
+// The catalogue has the form of whoever asks: only clients of the messages API name its version.
+func TestCase_F13_TheCatalogueAsMessagesClientsReadIt(t *testing.T) {
+	s := settings()
+	s.Models[0].ContextWindow = 4096
+	over(t, new(upstream), s, func(r *rig) {
+		get := func(path string) reply {
+			req := r.request("GET", path, "")
+			req.Header.Set("Anthropic-Version", "2023-06-01")
+			return r.do(req)
+		}
+		got := get("/v1/models?limit=20")
+		var page struct {
+			Data    []map[string]any
+			HasMore *bool  `json:"has_more"`
+			FirstID string `json:"first_id"`
+			LastID  string `json:"last_id"`
+		}
+		require.NoError(r, json.Unmarshal([]byte(got.body), &page))
+		require.Len(r, page.Data, len(s.Models))
+		created := s.Created.UTC().Format("2006-01-02T15:04:05Z")
+		id := s.Models[0].ID
+		require.Equal(r, map[string]any{"type": "model", "id": id, "display_name": id, "created_at": created, "max_input_tokens": 4096.}, page.Data[0])
+		require.False(r, *page.HasMore)
+		require.Equal(r, []string{id, s.Models[len(s.Models)-1].ID}, []string{page.FirstID, page.LastID})
+
+		one := get("/v1/models/" + id)
+		require.Contains(r, one.body, `"type":"model"`)
+		none := get("/v1/models/none")
+		require.Equal(r, 404, none.StatusCode)
+		require.Contains(r, none.body, `{"type":"error","error":{"type":"not_found_error"`)
+		require.NotEmpty(r, none.Header.Get("Request-Id"))
+
+		require.Contains(r, r.do(r.request("GET", "/v1/models", "")).body, `"object":"list"`, "all others get OpenAI's")
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/iop-dev/iop/edge/auth"
 )
@@ -25,20 +26,35 @@ func (s *active) object(m *Model) modelObject {
 	return modelObject{ID: m.ID, Object: "model", Created: s.Created.Unix(), OwnedBy: "iop", Window: m.ContextWindow}
 }
 
+// anthropicModel is a model as the messages API's clients read it.
+type anthropicModel struct {
+	Type        string    `json:"type"`
+	ID          string    `json:"id"`
+	DisplayName string    `json:"display_name"`
+	CreatedAt   time.Time `json:"created_at"`
+	Window      int       `json:"max_input_tokens,omitempty"`
+}
+
+func (s *active) anthropicObject(m *Model) anthropicModel {
+	return anthropicModel{Type: "model", ID: m.ID, DisplayName: m.ID, CreatedAt: s.Created.UTC().Truncate(time.Second), Window: m.ContextWindow}
+}
+
+// asksInAnthropic reports whether the catalogue is asked for by a client of the messages API, which always names its version.
+func asksInAnthropic(r *http.Request) bool {
+	return r.Header.Get("Anthropic-Version") != "" && (r.URL.Path == modelsPath || strings.HasPrefix(r.URL.Path, modelsPath+"/"))
+}
+
 // models serves the catalogue: every name that the caller's key can use, from the configuration alone, whatever is offline.
 func (h *Handler) models(w http.ResponseWriter, r *http.Request, s *active, key *auth.APIKey) *problem {
 	allowed := func(id string) bool { return key == nil || key.Allows(id) }
 	if r.URL.Path == modelsPath {
-		list := struct {
-			Object string        `json:"object"`
-			Data   []modelObject `json:"data"`
-		}{Object: "list", Data: []modelObject{}}
+		var usable []*Model
 		for i := range s.Models {
 			if m := &s.Models[i]; allowed(m.ID) {
-				list.Data = append(list.Data, s.object(m))
+				usable = append(usable, m)
 			}
 		}
-		writeJSON(w, r, http.StatusOK, list)
+		writeJSON(w, r, http.StatusOK, s.list(r, usable))
 		return nil
 	}
 	// The escaped path, so that an id's own slashes and percent signs are told apart (F01).
@@ -47,8 +63,39 @@ func (h *Handler) models(w http.ResponseWriter, r *http.Request, s *active, key 
 	if err != nil || m == nil || !allowed(id) {
 		return unknownModel(id)
 	}
-	writeJSON(w, r, http.StatusOK, s.object(m))
+	if asksInAnthropic(r) {
+		writeJSON(w, r, http.StatusOK, s.anthropicObject(m))
+	} else {
+		writeJSON(w, r, http.StatusOK, s.object(m))
+	}
 	return nil
+}
+
+// list is the whole catalogue on one page.
+func (s *active) list(r *http.Request, models []*Model) any {
+	if asksInAnthropic(r) {
+		page := struct {
+			Data    []anthropicModel `json:"data"`
+			HasMore bool             `json:"has_more"`
+			FirstID *string          `json:"first_id"`
+			LastID  *string          `json:"last_id"`
+		}{Data: []anthropicModel{}}
+		for _, m := range models {
+			page.Data = append(page.Data, s.anthropicObject(m))
+		}
+		if len(models) > 0 {
+			page.FirstID, page.LastID = &models[0].ID, &models[len(models)-1].ID
+		}
+		return page
+	}
+	list := struct {
+		Object string        `json:"object"`
+		Data   []modelObject `json:"data"`
+	}{Object: "list", Data: []modelObject{}}
+	for _, m := range models {
+		list.Data = append(list.Data, s.object(m))
+	}
+	return list
 }
 
 func writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
