@@ -86,6 +86,47 @@ func TestATakeDoesNotWaitForANodeThatLivesAndOpensNoStream(t *testing.T) {
 	require.True(t, e.svc.Nodes()[0].Connected)
 }
 
+// A node that opens a stream for one of many has not stopped: the others wait on.
+func TestS15_ATakeWaitsWhileOthersGetTheirStreams(t *testing.T) {
+	e := newEdge(t)
+	p := e.puppet()
+	p.register(nodeToken, nil)
+	first := e.takes()
+	second := make(chan error, 1)
+	go func() {
+		s, err := e.svc.Take(e.ctx, nodeID, 1)
+		if err == nil {
+			s.Discard()
+		}
+		second <- err
+	}()
+	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 4))
+	p.send(heartbeat)
+	e.heard(p)
+	e.clock.Advance(4 * time.Second)
+	_ = p.work(p.accepted.GetGenerationToken(), "1")
+	var other <-chan error
+	select {
+	case err := <-first:
+		require.NoError(t, err)
+		other = second
+	case err := <-second:
+		require.NoError(t, err)
+		other = first
+	}
+	for range 2 { // past takePatience from the sign of life
+		e.clock.Advance(takePatience/2 - 1)
+		e.patient()
+		select {
+		case err := <-other:
+			t.Fatalf("given up: %v", err)
+		default:
+		}
+	}
+	_ = p.work(p.accepted.GetGenerationToken(), "2")
+	require.NoError(t, await(e, other))
+}
+
 // A hand-off to a frozen node is asked for after 3 s and given up by nobody: the
 // node answers when it has thawed.
 func TestCase_G04_AQuietHandOffIsNotBurntByItsQuery(t *testing.T) {

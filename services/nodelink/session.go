@@ -52,6 +52,7 @@ type session struct {
 	used      usedIDs
 	idle      []*workStream // parked, most recently used last
 	leastIdle int           // fewest parked since the last trim
+	served    time.Duration // when a waiting Take last got a stream, by now; 0 = never
 	heldCount int
 	wished    int       // streams the node was asked to keep open
 	waiters   []*waiter // longest waiting first

@@ -211,7 +211,8 @@ type waiter struct {
 }
 
 // take returns a parked stream, last in first out, or waits for one. A node that
-// lives and opens none loses the request after takePatience; one that is silent
+// lives and opens none loses the request after takePatience, counted anew with
+// each stream that another waiter gets; one that is silent
 // may be frozen, and is given until its heartbeat timeout ends the session: its
 // silence alone burns no candidate.
 func (s *session) take(ctx context.Context) (*handOff, error) {
@@ -276,14 +277,15 @@ func (s *session) take(ctx context.Context) (*handOff, error) {
 }
 
 // patienceWith is how much longer w waits: takePatience from when the node was
-// first heard of.
+// first heard of, or last gave a stream to another that waits. A crowd of grants
+// has its streams opened one after the other.
 func (s *session) patienceWith(w *waiter) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.heard == 0 {
 		return takePatience
 	}
-	return w.heard + takePatience - s.now()
+	return max(w.heard, s.served) + takePatience - s.now()
 }
 
 // hear notes a message of the node.
@@ -335,6 +337,7 @@ func (s *session) offerLocked(ws *workStream) {
 	if len(s.waiters) > 0 {
 		w := s.waiters[0]
 		s.waiters = slices.Delete(s.waiters, 0, 1)
+		s.served = s.now()
 		w.ready <- s.holdLocked(ws)
 		return
 	}
