@@ -124,7 +124,10 @@ func ollamaShow(_ *Handler, w http.ResponseWriter, r *http.Request, s *active, k
 	if m == nil || key != nil && !key.Allows(m.ID) {
 		return unknownOllamaModel(name)
 	}
-	info := map[string]any{"general.architecture": unknownArchitecture, "general.basename": m.ID}
+	// Ollama's own "show" ends in a panic without the two counts; 0 = not known.
+	info := map[string]any{
+		"general.architecture": unknownArchitecture, "general.basename": m.ID, "general.parameter_count": 0, unknownArchitecture + ".embedding_length": 0,
+	}
 	if m.ContextWindow > 0 {
 		info[unknownArchitecture+".context_length"] = m.ContextWindow
 	}

@@ -53,11 +53,12 @@ func TestOllamaCatalogue(t *testing.T) {
 		r.requireJSON(r.get("/api/ps"), `{"models":[
 			{"name":"m","model":"m","size":0,"digest":"`+digest+`","details":`+detailsOfM+`,"size_vram":0,"context_length":262144}]}`)
 		want := `{"details":` + detailsOfM + `,"modified_at":"2026-11-30T14:29:00Z","capabilities":[],
-			"model_info":{"general.architecture":"unknown","general.basename":"m","unknown.context_length":262144}}`
+			"model_info":{"general.architecture":"unknown","general.basename":"m","general.parameter_count":0,
+			"unknown.embedding_length":0,"unknown.context_length":262144}}`
 		r.requireJSON(r.native("/api/show", `{"model":"m"}`), want)
 		r.requireJSON(r.native("/api/show", `{"name":"m:latest","verbose":true}`), want)
 		r.requireJSON(r.native("/api/show", `{"model":"org/name","name":"m"}`), `{"details":`+detailsOfAny+`,"modified_at":"2026-11-30T14:29:00Z","capabilities":[],
-			"model_info":{"general.architecture":"unknown","general.basename":"org/name"}}`)
+			"model_info":{"general.architecture":"unknown","general.basename":"org/name","general.parameter_count":0,"unknown.embedding_length":0}}`)
 		for _, body := range []string{`{}`, `{"model":""}`} {
 			r.requireOllamaError(r.native("/api/show", body), 400, `no "model"`)
 		}
