@@ -20,6 +20,7 @@ import (
 	"github.com/iop-dev/iop/edge/metrics"
 	"github.com/iop-dev/iop/edge/openai"
 	"github.com/iop-dev/iop/edge/state"
+	"github.com/iop-dev/iop/edge/traces"
 	"github.com/iop-dev/iop/services/control"
 	"github.com/iop-dev/iop/services/inference"
 	"github.com/iop-dev/iop/services/nodelink"
@@ -61,6 +62,7 @@ type Edge struct {
 	bus        events.Bus
 	tallies    tallies
 	metrics    *metrics.Metrics
+	traces     *traces.Exporter // nil = none are wanted
 	servers    []*server
 
 	// life is the parent of every request's context; cut ends it.
@@ -139,7 +141,9 @@ func (e *Edge) build(snap *config.Snapshot) (err error) {
 		Models: e.models, Target: e.target, Settings: e.runSettings, Simulated: e.simulated,
 		Keys: e.keyring, Intake: &e.intake, Dispatcher: e.dispatcher, Calibration: e.estimates, Log: e.log,
 	}
-	e.watchTraffic()
+	if err := e.watchTraffic(); err != nil {
+		return err
+	}
 	e.servers, err = e.listen(cfg)
 	return err
 }
@@ -192,6 +196,7 @@ func (e *Edge) close() {
 		e.link.Close()
 	}
 	e.broker.Stop()
+	e.traces.Close()
 }
 
 // keepHistory samples the state until ctx ends.

@@ -7,6 +7,7 @@ import (
 	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/events"
 	"github.com/iop-dev/iop/edge/metrics"
+	"github.com/iop-dev/iop/edge/traces"
 )
 
 // metricsPath is where a scrape is answered.
@@ -37,12 +38,36 @@ func (e *Edge) publish(ev events.Event) {
 	e.bus.Publish(ev)
 }
 
-// watchTraffic has the metrics told of all requests.
-func (e *Edge) watchTraffic() {
+// watchTraffic has the metrics, and a collector of traces if there is one, told of all requests.
+func (e *Edge) watchTraffic() (err error) {
 	e.metrics = metrics.New(e.version, e.measured, e.log)
 	e.dispatcher.Observe(e.metrics.Ended)
 	e.surface.Watch(e.metrics)
 	e.typed.Watcher = e.metrics
+	edge := e.snapshot().Config.GetEdge()
+	e.traces, err = traces.New(traces.Config{
+		Endpoint: edge.GetTelemetry().GetOtlpEndpoint(), EdgeID: edge.GetId(), Instance: e.instance, Version: e.version,
+		Type: e.typeOf, Clock: e.clock, Log: e.log,
+	})
+	if e.traces != nil {
+		e.dispatcher.Observe(e.traces.Ended)
+	}
+	return err
+}
+
+// typeOf is the configured type of a provider.
+func (e *Edge) typeOf(key admission.ResourceKey) string {
+	for _, n := range e.snapshot().Config.GetNodes() {
+		if n.GetId() != string(key.Node) {
+			continue
+		}
+		for _, p := range n.GetProviders() {
+			if p.GetId() == string(key.Provider) {
+				return p.GetType()
+			}
+		}
+	}
+	return ""
 }
 
 // scrape is the handler of metricsPath, for read and admin tokens.

@@ -288,7 +288,7 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, s *active, e *
 	return &dispatch.Request{
 		ID: id, Client: key.Name(), Group: model.Group, Input: found.input(h.calibration, body, model.Targets, s.LongThreshold), Surface: e.surface, Path: e.path,
 		Header: requestHeader(r, e, id), Body: body, ModelStart: found.ModelStart, ModelEnd: found.ModelEnd, PlainModel: e.body == formBody,
-		IdleTimeout: s.IdleTimeout, TotalTimeout: s.TotalTimeout,
+		IdleTimeout: s.IdleTimeout, TotalTimeout: s.TotalTimeout, TraceParent: r.Header.Get("Traceparent"),
 	}, &found, nil
 }
 

@@ -34,6 +34,8 @@ type run struct {
 	// target is the provider's name for the model; the tokens are what it has counted.
 	target string
 	usage  *inferencev1.Usage
+	// said is whether the answer has any text, reasoning or tool call; cut, whether its length was used up.
+	said, cut bool
 	// reported is the provider's own error, as its node told of it.
 	reported *inferencev1.Failure
 	pending  []byte // of an event that has not come whole
@@ -49,6 +51,9 @@ func (r *run) Tokens() (input, output int) {
 	}
 	return int(min(r.usage.GetInputTokens(), math.MaxInt32)), int(min(r.usage.GetOutputTokens(), math.MaxInt32))
 }
+
+// Empty implements dispatch.Emptiable.
+func (r *run) Empty() bool { return r.cut && !r.said }
 
 // Frame implements dispatch.Sink.
 func (r *run) Frame(g *dispatch.Grant, f *dispatch.Frame) error {
@@ -123,7 +128,9 @@ func (r *run) pass(event *inferencev1.RunResponse) error {
 	case *inferencev1.RunResponse_Usage:
 		r.usage = e.Usage
 	case *inferencev1.RunResponse_Completed:
-		r.completed = true
+		r.completed, r.cut = true, e.Completed.GetFinishReason() == inferencev1.FinishReason_FINISH_REASON_LENGTH
+	case *inferencev1.RunResponse_Delta, *inferencev1.RunResponse_ReasoningDelta, *inferencev1.RunResponse_ToolCall:
+		r.said = true
 	case *inferencev1.RunResponse_Failed:
 		r.reported = e.Failed
 	case nil, *inferencev1.RunResponse_Started:

@@ -64,6 +64,9 @@ func (s *Service) carry(ctx context.Context, req *inferencev1.RunRequest, r *run
 		return err
 	}
 	request.Client = key.Name()
+	if call, ok := connect.CallInfoForHandlerContext(ctx); ok {
+		request.TraceParent = call.RequestHeader().Get("Traceparent")
+	}
 	if key != nil {
 		release, ok := key.Admit()
 		if !ok {
