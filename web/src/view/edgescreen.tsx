@@ -124,7 +124,7 @@ function Lately({ snapshot, now, history, onOpen }: { snapshot: EdgeNodeSnapshot
         {snapshot.endings.length === 0 ? <p className="quiet">Nothing has ended yet.</p> : null}
         <ul aria-label="Last endings">
           {snapshot.endings.slice(0, 8).map((e) => (
-            <EndingRow key={`${e.enqueueSeq} ${e.requestId}`} e={e} now={now} onOpen={onOpen} />
+            <EndingRow key={`${e.enqueueSeq} ${e.requestId} ${e.at?.seconds}.${e.at?.nanos}`} e={e} now={now} onOpen={onOpen} />
           ))}
         </ul>
       </div>

@@ -15,14 +15,15 @@ export interface Slot {
   long: boolean;
 }
 
-/** The slots of a provider, each request in its own place. */
+/** The slots of a provider, each request in its own place. One that takes no work has only those that are still held. */
 export function slotsOfProvider(node: NodeSnapshot, p: ProviderSnapshot, running: ReadonlyMap<bigint, RequestSnapshot>, tracked: Tracked): Slot[] {
   const places = tracked.places.get(providerKey(node.id, p.id)) ?? [];
   const slots: Slot[] = places.map((seq) => {
     const request = seq === null ? undefined : running.get(seq);
     return { request, busy: request !== undefined, long: request?.contextClass === "long" };
   });
-  const total = Math.max(p.effectiveCapacity, p.inFlight, slots.length);
+  const open = p.status === "unavailable" ? 0 : p.effectiveCapacity;
+  const total = Math.max(open, p.inFlight, slots.length);
   // Held, and the Edge does not say by whom.
   let unnamed = p.inFlight - slots.filter((s) => s.busy).length;
   let unnamedLong = p.longInFlight - slots.filter((s) => s.long).length;
@@ -236,7 +237,7 @@ export const Machine = memo(function Machine({
               {glyphs(all)}
             </span>
             <span className="num">
-              {node.connected || all.length > 0 ? `${busy}/${all.length}` : `${sum(node.providers.map((p) => p.configuredCapacity))} out`}
+              {all.length > 0 ? `${busy}/${all.length}` : `${sum(node.providers.map((p) => p.configuredCapacity))} out`}
               <span className="unseen"> slots</span>
             </span>
           </button>
