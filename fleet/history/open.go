@@ -102,8 +102,7 @@ func openFile(file string, oldest time.Time) (*sql.DB, error) {
 	}
 	// One process, and no memory shared with others: the file may lie on any file
 	// system. A commit may be lost with the machine's power, never the file.
-	name := (&url.URL{Scheme: "file", Opaque: filepath.ToSlash(file)}).String()
-	db, err := open(name + "?_pragma=locking_mode(exclusive)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)")
+	db, err := open(uriOf(file) + "?_pragma=locking_mode(exclusive)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)")
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +110,16 @@ func openFile(file string, oldest time.Time) (*sql.DB, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
+}
+
+// uriOf is the file as SQLite takes it: any other form would read a "?" or "%" in
+// a folder's name as its own.
+func uriOf(file string) string {
+	path := filepath.ToSlash(file)
+	if filepath.VolumeName(file) != "" {
+		path = "///" + path
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath()
 }
 
 // open opens a database and makes its tables. There is one connection: what is in
