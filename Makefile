@@ -253,6 +253,12 @@ load-figures: build ## 1,000 streams with 5,000 requests waiting, and 10,000 cli
 	go build -o bin/load-figures ./e2e/load/figures
 	./bin/load-figures $(ARGS)
 
+.PHONY: fleet-figures
+fleet-figures: build ## a Control Plane over 50 Edges of 20 nodes, 5 of them hung and 5 flapping (ARGS="-edges 200"; 1 minute)
+	@mkdir -p bin
+	go build -o bin/fleet-figures ./e2e/fleet/figures
+	./bin/fleet-figures $(ARGS)
+
 .PHONY: clean
 clean: ## remove what make made: bin, .tools, installed npm packages
 	rm -rf bin .tools e2e/engines/clients/node_modules web/node_modules
