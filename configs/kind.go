@@ -35,8 +35,18 @@ func KindOf(text []byte) Kind {
 	if telling := tellingKey(doc.root); telling != nil {
 		return Kind(telling.Value)
 	}
+	if doc.root.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(doc.root.Content); i += 2 {
+			if doc.root.Content[i].Value == edgesKey {
+				return KindControlPlane
+			}
+		}
+	}
 	return KindEdge
 }
+
+// edgesKey is what a Control Plane's file has where it leaves everything else out.
+const edgesKey = "edges"
 
 // tellingKey is the first top-level key that names a kind and holds keys.
 func tellingKey(root *yaml.Node) *yaml.Node {

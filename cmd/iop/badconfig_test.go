@@ -21,8 +21,17 @@ var hashes = strings.NewReplacer(
 // Each bad file is refused with texts that say where, what was found and what is
 // allowed, all at once, and never a secret.
 func TestBadConfigurations(t *testing.T) {
-	cases := 0
-	datadriven.RunTest(t, "testdata/badconfig.txt", func(t *testing.T, d *datadriven.TestData) string {
+	require.GreaterOrEqual(t, badConfigurations(t, "testdata/badconfig.txt"), 60)
+}
+
+func TestBadConfigurationsOfAControlPlane(t *testing.T) {
+	require.GreaterOrEqual(t, badConfigurations(t, "testdata/badcontrolplane.txt"), 12)
+}
+
+// badConfigurations returns how many files the cases have.
+func badConfigurations(t *testing.T, path string) (cases int) {
+	t.Helper()
+	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 		cases++
 		text := hashes.Replace(d.Input)
 		switch {
@@ -52,7 +61,7 @@ func TestBadConfigurations(t *testing.T) {
 		}
 		return strings.ReplaceAll(stderr, file, name+".yaml")
 	})
-	require.GreaterOrEqual(t, cases, 60)
+	return cases
 }
 
 // requireOrder checks that each finding has a place, in the order of the file.
