@@ -161,7 +161,7 @@ func (e *Edge) mountAdmin(mux *routes) {
 	shown.Watch(e.clock)
 	path, h := controlv1connect.NewControlServiceHandler(shown, handlerOptions()...)
 	browsers := e.browsers()
-	mux.handle(path, browsers.API(allow(h, func(secret string) bool {
+	mux.handle(path, browsers.API(allow(endStuck(h, stuckAfter), func(secret string) bool {
 		_, ok := e.keyring.Reader(secret)
 		return ok
 	})))
