@@ -20,6 +20,7 @@ type edgeCommand struct {
 	role   role
 	stdout io.Writer
 	stderr io.Writer
+	names  names // what the argument is completed to; nil = nothing
 	// call makes the call.
 	call func(c *cobra.Command, args []string, edge *edgeCaller) (shown, error)
 }
@@ -65,6 +66,8 @@ func (e *edgeCommand) attach(c *cobra.Command) *cobra.Command {
 	})
 	flags.register(c.Flags(), e.role)
 	output.register(c.Flags())
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	c.ValidArgsFunction = completion(&flags, e.names)
 	return c
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 
 	"connectrpc.com/connect"
+
+	"github.com/iop-dev/iop/services/rpcerr"
 )
 
 // seen is a transport that remembers what the last reply was like.
@@ -57,8 +59,11 @@ func (e *edgeCaller) failed(err error) error {
 	case !errors.As(err, &answer):
 		return fmt.Errorf("call to the Edge at %s: %w", e.url, err)
 	}
-	if last := e.seen.last.Load(); last != nil && !last.edge {
+	switch last := e.seen.last.Load(); {
+	case last != nil && !last.edge:
 		return e.stranger(last, answer)
+	case last == nil && answer.Code() != connect.CodeDeadlineExceeded:
+		return fmt.Errorf("call to the Edge at %s: %s", e.url, answer.Message())
 	}
 	switch answer.Code() {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
@@ -74,6 +79,9 @@ func (e *edgeCaller) failed(err error) error {
 		return fmt.Errorf("the Edge at %s does not answer within %s", e.url, callLimit)
 	case connect.CodeUnavailable:
 		return fmt.Errorf("call to the Edge at %s: %s", e.url, answer.Message())
+	}
+	if answer.Message() == rpcerr.ErrRequestUnknown.Error() {
+		return fmt.Errorf("%s; \"iop requests --ended\" lists them", answer.Message())
 	}
 	return errors.New(answer.Message())
 }

@@ -27,9 +27,7 @@ func newEstimateReset(stdout, stderr io.Writer) *cobra.Command {
 			req.Target = args[0]
 		}
 		res, err := edge.admin().ResetEstimates(edge.bearer(c.Context()), req)
-		return shown{json: map[string]uint32{"forgotten": res.GetForgotten()}, text: func(int) []string {
-			return []string{fmt.Sprintf("forgotten: %d kinds of text", res.GetForgotten())}
-		}}, err
+		return forgotten(res.GetForgotten()), err
 	}}
 	return e.attach(&cobra.Command{
 		Use:   "reset [TARGET]",
@@ -44,4 +42,10 @@ after a model behind a name was changed, for example. It learns again.`,
 			return nil
 		},
 	})
+}
+
+func forgotten(kinds uint32) shown {
+	return shown{json: map[string]uint32{"forgotten": kinds}, text: func(int) []string {
+		return []string{fmt.Sprintf("forgotten: %d kinds of text", kinds)}
+	}}
 }

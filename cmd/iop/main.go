@@ -59,7 +59,6 @@ Start with "iop up": an Edge and a Node on this machine, with what serves here.`
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	logs.register(root.PersistentFlags())
 	root.AddCommand(
 		newUp(&logs, stdout, stderr),

@@ -39,7 +39,7 @@ that wait are looked at again at once.`,
 		},
 	}
 	for _, o := range orders {
-		c.AddCommand(newOverride(o, "NODE/PROVIDER", "gx10/vllm", "a provider", stdout, stderr, func(name string) (*adminv1.SetOverrideRequest, error) {
+		c.AddCommand(newOverride(o, "NODE/PROVIDER", "gx10/vllm", "a provider", providerNames, stdout, stderr, func(name string) (*adminv1.SetOverrideRequest, error) {
 			node, provider, ok := strings.Cut(name, "/")
 			if !ok || node == "" || provider == "" {
 				return nil, usagef("%q: expected NODE/PROVIDER, as in gx10/vllm", name)
@@ -55,7 +55,7 @@ that wait are looked at again at once.`,
 func newNodeOverrides(stdout, stderr io.Writer) []*cobra.Command {
 	var cs []*cobra.Command
 	for _, o := range orders[1:] {
-		cs = append(cs, newOverride(o, "NODE", "gx10", "a node", stdout, stderr, func(name string) (*adminv1.SetOverrideRequest, error) {
+		cs = append(cs, newOverride(o, "NODE", "gx10", "a node", nodeNames, stdout, stderr, func(name string) (*adminv1.SetOverrideRequest, error) {
 			if name == "" || strings.Contains(name, "/") {
 				return nil, usagef("%q: expected NODE, as in gx10; one provider is the matter of \"iop provider %s\"", name, o.word)
 			}
@@ -78,8 +78,8 @@ type overrideResult struct {
 	Because string `json:"not_durable_because,omitempty"`
 }
 
-func newOverride(o order, argument, example, what string, stdout, stderr io.Writer, request func(name string) (*adminv1.SetOverrideRequest, error)) *cobra.Command {
-	e := &edgeCommand{role: administrator, stdout: stdout, stderr: stderr, call: func(c *cobra.Command, args []string, edge *edgeCaller) (shown, error) {
+func newOverride(o order, argument, example, what string, known names, stdout, stderr io.Writer, request func(name string) (*adminv1.SetOverrideRequest, error)) *cobra.Command {
+	e := &edgeCommand{role: administrator, stdout: stdout, stderr: stderr, names: known, call: func(c *cobra.Command, args []string, edge *edgeCaller) (shown, error) {
 		req, err := request(args[0])
 		if err != nil {
 			return shown{}, err

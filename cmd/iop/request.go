@@ -40,7 +40,7 @@ func requestName(arg string) (seq uint64, id string, err error) {
 }
 
 func newExplain(stdout, stderr io.Writer) *cobra.Command {
-	e := &edgeCommand{role: reader, stdout: stdout, stderr: stderr, call: func(c *cobra.Command, args []string, edge *edgeCaller) (shown, error) {
+	e := &edgeCommand{role: reader, stdout: stdout, stderr: stderr, names: explainedNames, call: func(c *cobra.Command, args []string, edge *edgeCaller) (shown, error) {
 		req := &controlv1.ExplainRequestRequest{}
 		switch seq, id, err := requestName(args[0]); {
 		case err != nil:
@@ -77,7 +77,7 @@ func newRequest(stdout, stderr io.Writer) *cobra.Command {
 }
 
 func newRequestCancel(stdout, stderr io.Writer) *cobra.Command {
-	e := &edgeCommand{role: administrator, stdout: stdout, stderr: stderr, call: func(c *cobra.Command, args []string, edge *edgeCaller) (shown, error) {
+	e := &edgeCommand{role: administrator, stdout: stdout, stderr: stderr, names: requestNames, call: func(c *cobra.Command, args []string, edge *edgeCaller) (shown, error) {
 		req := &adminv1.CancelRequestRequest{}
 		switch seq, id, err := requestName(args[0]); {
 		case err != nil:
@@ -88,9 +88,7 @@ func newRequestCancel(stdout, stderr io.Writer) *cobra.Command {
 			req.Request = &adminv1.CancelRequestRequest_RequestId{RequestId: id}
 		}
 		res, err := edge.admin().CancelRequest(edge.bearer(c.Context()), req)
-		return shown{json: res, text: func(width int) []string {
-			return []string{console.Fit(fmt.Sprintf("#%d %s: cancelled while %s", res.GetEnqueueSeq(), res.GetRequestId(), res.GetState()), width)}
-		}}, err
+		return cancelled(res), err
 	}}
 	return e.attach(&cobra.Command{
 		Use:   "cancel REQUEST_ID|#SEQ",
@@ -101,4 +99,10 @@ x-request-id, or by its number, as in '#17'. Where several live ones have the
 same id, nothing is cancelled.`,
 		Args: requestArg,
 	})
+}
+
+func cancelled(res *adminv1.CancelRequestResponse) shown {
+	return shown{json: res, text: func(width int) []string {
+		return []string{console.Fit(fmt.Sprintf("#%d %s: cancelled while %s", res.GetEnqueueSeq(), res.GetRequestId(), res.GetState()), width)}
+	}}
 }

@@ -40,7 +40,7 @@ type requestList struct {
 	InFlightTotal uint32            `json:"inFlightTotal"`
 	QueueTotal    uint32            `json:"queueTotal"`
 	Requests      []json.RawMessage `json:"requests"`
-	Endings       []json.RawMessage `json:"endings,omitempty"`
+	Endings       []json.RawMessage `json:"endings,omitzero"`
 }
 
 func newRequests(stdout, stderr io.Writer) *cobra.Command {
