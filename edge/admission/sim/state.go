@@ -161,7 +161,11 @@ func (c *checker) recordReason(r *rec, d *admission.Record) {
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
 		id, known := c.ids[v.Resource]
-		if !known || !r.mask.has(id) || v.Reason != c.obstacle(id, r.class, r.surface) {
+		obstacle := c.obstacle(id, r.class, r.surface)
+		if r.refused.has(id) && (obstacle == admission.ReasonNone || obstacle > admission.ReasonDraining) {
+			obstacle = admission.ReasonRefused // unless it is excluded for everybody
+		}
+		if !known || !r.mask.has(id) && !r.refused.has(id) || v.Reason != obstacle {
 			c.fail(ReasonRule, "request %d is said to pass over %s because %q", r.seq, v.Resource, v.Reason)
 			return
 		}
