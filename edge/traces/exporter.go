@@ -43,6 +43,7 @@ type Config struct {
 // Exporter makes spans of endings. A nil one makes none.
 type Exporter struct {
 	provider *sdktrace.TracerProvider
+	exporter sdktrace.SpanExporter
 	tracer   trace.Tracer
 	parents  propagation.TraceContext
 	typeOf   func(admission.ResourceKey) string
@@ -86,7 +87,7 @@ func New(c Config) (*Exporter, error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { c.Log.Warn("traces are not delivered", "error", err) }))
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(client), sdktrace.WithResource(who))
 	return &Exporter{
-		provider: provider, tracer: provider.Tracer("github.com/iop-dev/iop/edge/traces"), typeOf: c.Type, clock: c.Clock, log: c.Log,
+		provider: provider, exporter: client, tracer: provider.Tracer("github.com/iop-dev/iop/edge/traces"), typeOf: c.Type, clock: c.Clock, log: c.Log,
 	}, nil
 }
 
@@ -108,5 +109,6 @@ func (x *Exporter) Close() {
 	defer cancel()
 	if err := x.provider.Shutdown(ctx); err != nil {
 		x.log.Warn("the last traces are not delivered", "error", err)
+		_ = x.exporter.Shutdown(context.Background()) // ends what is still being delivered
 	}
 }
