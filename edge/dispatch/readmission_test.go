@@ -165,13 +165,16 @@ func TestARefusalIsRecorded(t *testing.T) {
 		text := m.Kind.String() + " " + string(m.Resource.Node) + " among"
 		for _, v := range m.Verdicts {
 			text += " " + string(v.Resource.Node)
+			if v.Reason == admission.ReasonRefused {
+				text += "=refused"
+			}
 		}
 		moments = append(moments, text)
 	}
 	require.Equal(t, []string{
 		"grant " + string(first.node) + " among n m",
-		"requeue  among " + string(second.node),
-		"grant " + string(second.node) + " among " + string(second.node),
+		"requeue  among " + string(second.node) + " " + string(first.node) + "=refused",
+		"grant " + string(second.node) + " among " + string(second.node) + " " + string(first.node) + "=refused",
 	}, moments)
 	second.answers <- whole
 	require.NoError(t, <-done)
