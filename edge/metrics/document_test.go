@@ -3,13 +3,15 @@ package metrics
 import (
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
-// The document lists every series there is, and no other.
+// The document lists every series there is, and no other; the examples use none that is not there.
 func TestEverySeriesIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
@@ -30,4 +32,16 @@ func TestEverySeriesIsDocumented(t *testing.T) {
 	}
 	require.NotEmpty(t, have)
 	require.ElementsMatch(t, have, documented)
+
+	for _, path := range []string{"../../configs/grafana/iop.json", "../../configs/prometheus/alerts.yaml"} {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		var any map[string]any
+		require.NoError(t, yaml.Unmarshal(text, &any), path) // JSON is YAML
+		used := regexp.MustCompile(`iop_[a-z_]+`).FindAllString(string(text), -1)
+		require.NotEmpty(t, used)
+		for _, series := range used {
+			require.Contains(t, have, strings.TrimSuffix(series, "_bucket"), path)
+		}
+	}
 }
