@@ -84,7 +84,7 @@ func (c *ControlPlane) build(o Options) (err error) {
 		}
 		trust, err := edgewire.Trust(e.CAFile, e.CAPin)
 		if err != nil {
-			return fmt.Errorf("Edge %q: %w", e.ID, err)
+			return fmt.Errorf("edges: %q: %w", e.ID, err)
 		}
 		reader := edgewire.New(e.URL, token, trust)
 		c.readers = append(c.readers, reader)
