@@ -193,6 +193,11 @@ test: build ## every test under the race detector, real processes included
 .PHONY: e2e
 e2e: build ## only the tests that put real parts together
 	CGO_ENABLED=1 go test -race -count=1 -timeout 15m ./e2e/...
+	$(MAKE) --no-print-directory e2e-dashboard
+
+.PHONY: e2e-dashboard
+e2e-dashboard: build ## the dashboard in Chromium against real processes (Node 20; as root it installs a missing chromium; CI_ARTEFACTS=folder)
+	./e2e/dashboard/run.sh -v
 
 .PHONY: storm
 storm: build ## an Edge restarts under many nodes (NODES=n, 500); tells how they come back and what it costs
@@ -261,4 +266,4 @@ fleet-figures: build ## a Control Plane over 50 Edges of 20 nodes, 5 of them hun
 
 .PHONY: clean
 clean: ## remove what make made: bin, .tools, installed npm packages
-	rm -rf bin .tools e2e/engines/clients/node_modules web/node_modules
+	rm -rf bin .tools e2e/engines/clients/node_modules e2e/dashboard/node_modules e2e/dashboard/artefacts web/node_modules

@@ -87,3 +87,11 @@ func TestU16_NothingFromElsewhere(t *testing.T) {
 func TestU15_ByKeyboardAlone(t *testing.T) {
 	passed(t, "U15 a request is found, read and cancelled by keyboard alone")
 }
+
+func TestU12_Case_J12_AnEdgeOfAFleetTurnsStaleAndComesBack(t *testing.T) {
+	passed(t, "U12 J12 an Edge of a fleet that is killed turns stale, the others live on, and it comes back")
+}
+
+func TestU01_Case_I11_UpSaysHowToGetIn(t *testing.T) {
+	passed(t, "U01 I11 iop up prints the dashboard's address and where its token is, and both work")
+}

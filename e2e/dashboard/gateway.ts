@@ -84,10 +84,17 @@ export class Gateway {
       const head = data.toString("latin1");
       if (/^POST \S*\/Watch\w+ HTTP\/1\.1\r\n/.test(head)) {
         this.watching.add(near);
+      } else if (/^[A-Z]+ \S+ HTTP\/1\.1\r\n/.test(head)) {
+        this.watching.delete(near); // the next request of a connection that is kept
       }
       far.write(data);
     });
-    far.on("data", (data) => near.write(data));
+    far.on("data", (data) => {
+      if (/^HTTP\/1\.1 [345]/.test(data.toString("latin1", 0, 16))) {
+        this.watching.delete(near); // refused
+      }
+      near.write(data);
+    });
     if (this.stalled) {
       near.pause();
       far.pause();

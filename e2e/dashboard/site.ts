@@ -212,6 +212,40 @@ reconnect: {interval_sec: 0.2, max_attempts: 0}
   }
 }
 
+/** A Control Plane that reads some Edges. */
+export class FleetSite {
+  readonly process: Process;
+  private readonly dir: string;
+  dashboard = "";
+
+  private constructor(edges: readonly EdgeSite[]) {
+    this.dir = mkdtempSync(join(tmpdir(), "iop-fleet-"));
+    const file = join(this.dir, "controlplane.yaml");
+    writeFileSync(file, `controlplane:
+  listen: 127.0.0.1:0
+  state_dir: ${join(this.dir, "state")}
+  pull_interval_ms: 500
+  pull_timeout_ms: 1000
+  stale_after_ms: 3000
+  read_tokens: [{name: me, sha256: ${hash(tokens.reader)}}]
+edges:
+${edges.map((e) => `  - {id: ${e.id}, url: "http://${e.address}", token_file: ${join(e.dir, "reader.token")}}\n`).join("")}`);
+    this.process = new Process("controlplane", "-c", file);
+  }
+
+  static async open(edges: readonly EdgeSite[]): Promise<FleetSite> {
+    const fleet = new FleetSite(edges);
+    const entry = await fleet.process.logged("listening");
+    fleet.dashboard = `http://${String(entry["address"])}/dashboard/`;
+    return fleet;
+  }
+
+  async close(): Promise<void> {
+    await this.process.stop();
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+}
+
 /** Tests have an Edge with two nodes: five slots, one of them for long requests, and a machine that never came. */
 export const test = base.extend<{ site: EdgeSite; layout: Layout }>({
   layout: [{}, { option: true }],
