@@ -82,10 +82,12 @@ func tour(t *testing.T, inference inferencev1connect.InferenceServiceClient, con
 
 // Case K01: h2c, and TLS.
 func TestCase_K01_EveryProtocolOverHTTP2(t *testing.T) {
+	t.Parallel()
 	for _, tls := range []bool{false, true} {
 		s := start(t, tls)
 		for name, o := range protocols {
 			t.Run(name+map[bool]string{false: " over h2c", true: " over TLS"}[tls], func(t *testing.T) {
+				t.Parallel()
 				tour(t, s.client(t, apiKey, o...).Inference, s.client(t, readToken, o...).Control)
 			})
 		}
@@ -94,6 +96,7 @@ func TestCase_K01_EveryProtocolOverHTTP2(t *testing.T) {
 
 // A proxy that speaks HTTP/1.1 to the Edge carries all but two-way streams and gRPC.
 func TestCase_K02_AProxyThatLowersToHTTP1(t *testing.T) {
+	t.Parallel()
 	s := start(t, false)
 	target, err := url.Parse(s.url)
 	require.NoError(t, err)
@@ -106,6 +109,7 @@ func TestCase_K02_AProxyThatLowersToHTTP1(t *testing.T) {
 		"connect": nil, "connect json": {connect.WithProtoJSON()}, "grpc-web": {connect.WithGRPCWeb()},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			behind := &site{url: front}
 			tour(t, behind.client(t, apiKey, o...).Inference, behind.client(t, readToken, o...).Control)
 		})
@@ -114,11 +118,13 @@ func TestCase_K02_AProxyThatLowersToHTTP1(t *testing.T) {
 
 // Clients that speak HTTP/1.1 themselves.
 func TestCase_K01_OneWayStreamsOverHTTP1(t *testing.T) {
+	t.Parallel()
 	s := start(t, false)
 	for name, o := range map[string][]connect.ClientOption{
 		"connect": nil, "connect json": {connect.WithProtoJSON()}, "grpc-web": {connect.WithGRPCWeb()},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := http1(t)
 			tour(t, inferencev1connect.NewInferenceServiceClient(sends{h, apiKey}, s.url, o...),
 				controlv1connect.NewControlServiceClient(sends{h, readToken}, s.url, o...))
@@ -139,6 +145,7 @@ func (s sends) Do(r *http.Request) (*http.Response, error) {
 
 // Reflection is for any credential, health for everybody.
 func TestReflectionNeedsACredential(t *testing.T) {
+	t.Parallel()
 	s := start(t, false)
 	services := func(secret string) ([]protoreflect.FullName, error) {
 		transport := &http.Transport{Protocols: new(http.Protocols)}

@@ -83,6 +83,7 @@ const (
 
 // Two-way streams over HTTP/1.1: a sentence says why not.
 func TestCase_K01_TwoWayStreamsOverHTTP1AreExplained(t *testing.T) {
+	t.Parallel()
 	s := start(t, false)
 	for _, path := range []string{
 		"/iop.runtime.v1.NodeLinkService/Session", "/iop.runtime.v1.NodeLinkService/Work",
@@ -97,6 +98,7 @@ func TestCase_K01_TwoWayStreamsOverHTTP1AreExplained(t *testing.T) {
 
 // 64-bit fields are taken as numbers and as strings, and written as strings.
 func TestCase_K03_NumbersOf64BitsAsNumberAndAsString(t *testing.T) {
+	t.Parallel()
 	s := start(t, false)
 	for _, body := range []string{`{"enqueueSeq": 7}`, `{"enqueueSeq": "7"}`, `{"enqueue_seq": 7}`, `{"enqueueSeq": 7e0}`} {
 		res, text := postJSON(t, s, explain, readToken, body)
@@ -115,6 +117,7 @@ func TestCase_K03_NumbersOf64BitsAsNumberAndAsString(t *testing.T) {
 // in JSON and in binary. A number of an enum that decides something is refused, and
 // told by name.
 func TestCase_K06_UnknownFieldsAndEnumsAreTolerated(t *testing.T) {
+	t.Parallel()
 	s := start(t, false)
 	res, text := postJSON(t, s, listModels, apiKey, `{"notYet": {"deep": [1, 2]}, "also_not": null}`)
 	require.Equal(t, http.StatusOK, res.StatusCode, text)
@@ -162,9 +165,11 @@ func enveloped(message string) []byte {
 // A message above a limit is told with its size and the limit, and the connection
 // goes on.
 func TestCase_K08_OversizeMessagesAreToldWithSizeAndLimit(t *testing.T) {
+	t.Parallel()
 	s := start(t, false)
 	for name, o := range protocols {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := s.client(t, apiKey, o...)
 			stream, err := c.Inference.Run(within(t), ask("simulator", strings.Repeat("x", 2<<20)))
 			if err == nil {
@@ -203,6 +208,7 @@ func (slow) GetEdgeNodeSnapshot(ctx context.Context, _ *controlv1.GetEdgeNodeSna
 // A deadline that is over is one code in every protocol. Over plain HTTP, unary calls
 // have status 504, streams 200 and the code in their last message.
 func TestCase_K12_DeadlinesHaveOneCode(t *testing.T) {
+	t.Parallel()
 	_, h := controlv1connect.NewControlServiceHandler(slow{})
 	waits := &site{url: serveH2C(t, h)}
 	res, text := postJSON(t, waits, snapshot, "", `{}`, "Connect-Timeout-Ms", "1")
@@ -220,6 +226,7 @@ func TestCase_K12_DeadlinesHaveOneCode(t *testing.T) {
 // A page of an allowed origin may call with all that Connect and gRPC-Web send, and
 // read what they answer with; a page of another may not.
 func TestCase_K14_PreflightsOfConnectClients(t *testing.T) {
+	t.Parallel()
 	s := start(t, false)
 	asked := "authorization,connect-protocol-version,connect-timeout-ms,content-type,grpc-timeout,x-grpc-web,x-user-agent"
 	preflight := func(origin, path string) *http.Response {
