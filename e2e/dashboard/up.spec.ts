@@ -15,9 +15,8 @@ test("U01 I11 iop up prints the dashboard's address and where its token is, and 
     expect(up.printed.join("\n"), "the token itself is not printed").not.toContain(token);
     await signIn(page, address!, token);
     await expect(machine(page, await firstNode(page))).toHaveAttribute("data-state", "connected");
-    console.log("before", await page.locator("dialog").count(), page.url());
     await page.getByRole("button", { name: /^Manage / }).click();
-    console.log("after", await page.locator("dialog").count(), page.url(), await page.locator("dialog").allTextContents());
+    await expect(page.getByRole("button", { name: /^Disable / })).toBeVisible();
   } finally {
     await up.stop();
     rmSync(dir, { recursive: true, force: true });

@@ -45,3 +45,8 @@ export function mayNot(error: unknown): boolean {
   const code = error === null || error === undefined ? undefined : ConnectError.from(error).code;
   return code === Code.Unauthenticated || code === Code.PermissionDenied || code === Code.Unimplemented || code === Code.NotFound;
 }
+
+/** Whether an Edge that was started without a file says that it has none to look at: the caller is one who may ask. */
+export function hasNoFile(error: unknown): boolean {
+  return error !== null && error !== undefined && ConnectError.from(error).code === Code.FailedPrecondition;
+}

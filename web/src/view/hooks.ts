@@ -1,7 +1,7 @@
 import { useCallback, useEffect, useState, useSyncExternalStore } from "react";
 import { useQuery } from "@connectrpc/connect-query";
 import { AdminService } from "../../../gen/ts/iop/admin/v1/admin_pb.js";
-import { mayNot } from "../api/calls.js";
+import { hasNoFile, mayNot } from "../api/calls.js";
 import type { Live, LiveStore } from "../live/store.js";
 
 /** The reader's clock, told anew at each beat of so many milliseconds. */
@@ -47,8 +47,8 @@ export type Role = "admin" | "reader" | "unknown";
 
 /** Finds the role out by an admin call that changes nothing. */
 export function useRole(enabled: boolean): Role {
-  const check = useQuery(AdminService.method.checkConfig, {}, { enabled, retry: (_, error) => !mayNot(error), staleTime: Infinity });
-  if (check.isSuccess) {
+  const check = useQuery(AdminService.method.checkConfig, {}, { enabled, retry: (_, error) => !mayNot(error) && !hasNoFile(error), staleTime: Infinity });
+  if (check.isSuccess || (check.isError && hasNoFile(check.error))) {
     return "admin";
   }
   return check.isError && mayNot(check.error) ? "reader" : "unknown";

@@ -22,7 +22,13 @@ export function Modal({
   useLayoutEffect(() => {
     const element = dialog.current;
     element?.showModal();
-    return () => element?.close();
+    return () => {
+      element?.close();
+      // What had the focus before may have gone.
+      if (document.activeElement === document.body) {
+        document.getElementById("main")?.focus({ preventScroll: true });
+      }
+    };
   }, []);
   return (
     <dialog
