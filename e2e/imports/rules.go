@@ -179,7 +179,7 @@ var Rules = []Rule{
 	},
 	{
 		From:       []string{"..."},
-		FromExcept: []string{"e2e/..."},
+		FromExcept: []string{"e2e/...", "e2e_test"},
 		Ban:        []string{"e2e/..."},
 		Reason:     "e2e is at the end of every chain",
 	},
