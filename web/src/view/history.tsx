@@ -45,6 +45,7 @@ export function HistoryPage({ history }: { history: Past }) {
         unit="of those that got a slot"
         times={times}
         show={showDuration}
+        least={2000}
         series={[
           { name: "p50", look: "a", values: of((p) => (p.granted === 0 ? undefined : num(p.waitP50Ms))) },
           { name: "p95", look: "b", values: of((p) => (p.granted === 0 ? undefined : num(p.waitP95Ms))) },

@@ -24,10 +24,10 @@ export function path(values: readonly (number | undefined)[], x: (i: number) => 
   return d;
 }
 
-/** A round number at or above the greatest value. */
-export function ceiling(greatest: number): number {
-  if (greatest <= 4) {
-    return 4;
+/** A round number at or above the greatest value, and not below least. */
+export function ceiling(greatest: number, least = 4): number {
+  if (greatest <= least) {
+    return least;
   }
   const power = 10 ** Math.floor(Math.log10(greatest));
   return [1, 2, 4, 5, 8, 10].map((m) => m * power).find((m) => m >= greatest) ?? greatest;
@@ -56,6 +56,7 @@ export function Plot({
   unit,
   times,
   series,
+  least,
   show,
 }: {
   title: string;
@@ -63,12 +64,14 @@ export function Plot({
   unit: string;
   times: readonly number[];
   series: readonly Series[];
+  /** The axis reaches so far at least. */
+  least?: number;
   show(value: number | undefined): string;
 }) {
   const heading = useId();
   const [left, right, top, bottom, width, height] = [52, 8, 8, 20, 640, 180];
   const known = series.flatMap((s) => s.values.filter((v) => v !== undefined));
-  const most = ceiling(known.length === 0 ? 0 : Math.max(...known));
+  const most = ceiling(known.length === 0 ? 0 : Math.max(...known), least);
   const x = (i: number) => left + (i * (width - left - right)) / Math.max(1, times.length - 1);
   const y = (v: number) => height - bottom - (v * (height - top - bottom)) / most;
   const time = (ms: number | undefined) =>
