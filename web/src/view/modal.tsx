@@ -25,7 +25,7 @@ export function Modal({
     return () => {
       element?.close();
       // What had the focus before may have gone.
-      if (document.activeElement === document.body) {
+      if (document.activeElement === document.body || element?.contains(document.activeElement)) {
         document.getElementById("main")?.focus({ preventScroll: true });
       }
     };
