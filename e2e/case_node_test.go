@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -308,6 +310,10 @@ func TestCase_G08_TwoMachinesWithOneIdDoNotFlap(t *testing.T) {
 // offline at once, with no heartbeat waited for, its model stays in the list and is
 // refused as unavailable, and the next start is as clean as the first.
 func TestCase_G11_G14_ANodeThatEndsIsOfflineAtOnceAndStartsCleanAgain(t *testing.T) {
+	// A process that ignores SIGHUP (nohup) has children that do, unless it listens for it.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
 	r := start(t, edgeFile([]object{nodeConfig("n", provider("p", greets(t).URL, 1))}, []object{model("m", "n/p=x")}, calm), "n")
 	for _, c := range []struct {
 		signal syscall.Signal
