@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log"
+	"log" //nolint:depguard // what others write to it is taken over here
 	"log/slog"
 	"strings"
 

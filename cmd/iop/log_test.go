@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	"log"
+	"log" //nolint:depguard // what others write to it is taken over
 	"log/slog"
 	"testing"
 

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -106,7 +107,8 @@ func (b *Broker) enterLocked(req admission.Request) (*Lease, error) {
 	e := effects[0]
 	if e.Kind == admission.Rejected {
 		err := b.rejectionLocked(e, nil)
-		if none, ok := err.(*UnavailableError); ok {
+		var none *UnavailableError
+		if errors.As(err, &none) {
 			none.Bare = b.bare[req.Group]
 		}
 		return nil, err
