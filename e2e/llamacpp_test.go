@@ -145,9 +145,9 @@ func TestLlamacpp_CutInsideAStream(t *testing.T) {
 	r, s := behindLlamacpp(t, 1, llamacpp.Options{Pace: time.Millisecond, Context: 1 << 20})
 	cut := r.background(t.Context(), to(500, true))
 	require.Eventually(t, func() bool {
-		seen := s.Requests()
-		return len(seen) == 1 && seen[0].Streamed
-	}, 20*time.Second, time.Millisecond)
+		running := r.snapshot().GetRequests()
+		return len(running) == 1 && running[0].GetState() == "streaming" // bytes have reached the Edge
+	}, 20*time.Second, 5*time.Millisecond)
 	s.Cut()
 	a := <-cut
 	require.NoError(t, a.err)
