@@ -4,6 +4,7 @@ package link
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ const (
 	Hold    = "hold"    // one event, then nothing until the client leaves
 	Silent  = "silent"  // nothing until the client leaves
 	Endless = "endless" // events without end, as fast as they are taken
-	Paced   = "paced"   // Tokens numbered events, one each Pace, begun somewhere within the first
+	Paced   = "paced"   // max_tokens (else Tokens) numbered events, one each Pace, begun somewhere within the first
 )
 
 // Provider is an OpenAI-compatible server under the rig's control.
@@ -28,7 +29,7 @@ type Provider struct {
 	*httptest.Server
 	// Arrivals is when requests came; ten thousand are kept.
 	Arrivals chan time.Time
-	Tokens   int
+	Tokens   int // of a Paced answer whose request has no max_tokens
 	Pace     time.Duration
 
 	running atomic.Int64
@@ -63,7 +64,10 @@ func (p *Provider) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	var request struct{ Model string }
+	var request struct {
+		Model     string
+		MaxTokens int `json:"max_tokens"`
+	}
 	if err := json.Unmarshal(body, &request); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -78,10 +82,10 @@ func (p *Provider) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	p.stream(w, r, request.Model)
+	p.stream(w, r, request.Model, cmp.Or(request.MaxTokens, p.Tokens))
 }
 
-func (p *Provider) stream(w http.ResponseWriter, r *http.Request, target string) {
+func (p *Provider) stream(w http.ResponseWriter, r *http.Request, target string, tokens int) {
 	flush := http.NewResponseController(w).Flush
 	const form = `data: {"id":"c","object":"chat.completion.chunk","model":%q,"choices":[{"index":0,"delta":{"content":"token %d"}}]}` + "\n\n"
 	event := fmt.Appendf(nil, form, target, 0)
@@ -101,7 +105,7 @@ func (p *Provider) stream(w http.ResponseWriter, r *http.Request, target string)
 	case Paced:
 		tick := time.NewTimer(rand.N(p.Pace)) // streams do not send in step
 		defer tick.Stop()
-		for n := range p.Tokens {
+		for n := range tokens {
 			if !p.hurried.Load() {
 				select {
 				case <-tick.C:

@@ -170,7 +170,7 @@ func (c *Cancels) anyTime(ctx context.Context, n int) error {
 
 // one asks and waits until its context ends. Any other end is an error.
 func (c *Cancels) one(ctx context.Context, client *http.Client, m manner, begun chan<- struct{}) error {
-	response, err := ask(ctx, client, c.site.URL(), m.model, m.stream)
+	response, err := ask(ctx, client, c.site.URL(), m.model, m.stream, 1)
 	if err != nil {
 		return ended(ctx, err)
 	}

@@ -151,7 +151,7 @@ func TestACrowdGetsWholeAnswers(t *testing.T) {
 	defer provider.Close()
 	provider.Tokens, provider.Pace = 20, 20*time.Millisecond
 	full := NewFull(startHere(t, FullSetup(provider, running, waiting)), provider, running, waiting)
-	tally, err := full.Hold(t.Context(), func(context.Context) error {
+	tally, err := full.Hold(t.Context(), func(context.Context, *Tally) error {
 		return full.Site.Until("a second generation runs", func(s *link.Snapshot) bool {
 			return s.GetCounters().GetReleased() >= running
 		})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -89,7 +90,7 @@ type Crowd struct {
 	Client *http.Client
 	URL    string
 	Model  string // as the crowd asks for it
-	Tokens int    // of each answer
+	Tokens int    // of an answer: between half and one and a half times as many
 	*Tally
 }
 
@@ -126,7 +127,8 @@ func (c *Crowd) Run(ctx context.Context, n int, more <-chan struct{}) {
 // read asks once and reads the answer: every token in its order, the end marker,
 // and the end of a whole body.
 func (c *Crowd) read(ctx context.Context) (gaps []time.Duration, err error) {
-	response, err := ask(ctx, c.Client, c.URL, c.Model, true)
+	tokens := c.Tokens/2 + rand.IntN(c.Tokens+1) // in step they would all end at once
+	response, err := ask(ctx, c.Client, c.URL, c.Model, true, tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -145,24 +147,24 @@ func (c *Crowd) read(ctx context.Context) (gaps []time.Duration, err error) {
 		case errors.Is(err, io.EOF) && done && line == "":
 			return gaps, nil
 		case err != nil:
-			return gaps, &shortError{fmt.Sprintf("after %d of %d tokens: %v", n, c.Tokens, err)}
+			return gaps, &shortError{fmt.Sprintf("after %d of %d tokens: %v", n, tokens, err)}
 		case line == "\n":
-		case line == "data: [DONE]\n" && n == c.Tokens:
+		case line == "data: [DONE]\n" && n == tokens:
 			done = true
-		case n < c.Tokens && strings.Contains(line, fmt.Sprintf(`"token %d"`, n)):
+		case n < tokens && strings.Contains(line, fmt.Sprintf(`"token %d"`, n)):
 			if n > 0 && c.measuring.Load() {
 				gaps = append(gaps, now.Sub(last))
 			}
 			n, last = n+1, now
 		default:
-			return gaps, &shortError{fmt.Sprintf("after %d of %d tokens: %q", n, c.Tokens, line)}
+			return gaps, &shortError{fmt.Sprintf("after %d of %d tokens: %q", n, tokens, line)}
 		}
 	}
 }
 
-// ask sends a chat request. The caller closes the body.
-func ask(ctx context.Context, client *http.Client, url, model string, stream bool) (*http.Response, error) {
-	body := fmt.Sprintf(`{"model":%q,"stream":%t,"messages":[{"role":"user","content":"go"}]}`, model, stream)
+// ask sends a chat request for an answer of so many tokens. The caller closes the body.
+func ask(ctx context.Context, client *http.Client, url, model string, stream bool, tokens int) (*http.Response, error) {
+	body := fmt.Sprintf(`{"model":%q,"stream":%t,"max_tokens":%d,"messages":[{"role":"user","content":"go"}]}`, model, stream, tokens)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -198,7 +200,7 @@ func NewFull(s *link.Site, p *link.Provider, running, waiting int) *Full {
 // Hold runs a crowd through the site: it waits until all slots and places are
 // taken, lets during happen, and then has the provider answer at once until
 // everybody is served.
-func (f *Full) Hold(ctx context.Context, during func(context.Context) error) (*Tally, error) {
+func (f *Full) Hold(ctx context.Context, during func(context.Context, *Tally) error) (*Tally, error) {
 	f.Provider.Hurry(false)
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -214,9 +216,7 @@ func (f *Full) Hold(ctx context.Context, during func(context.Context) error) (*T
 		return s.GetInFlightTotal() == uint32(f.running) && s.GetQueueTotal() >= uint32(f.waiting*9/10)
 	})
 	if err == nil {
-		crowd.Measure(true)
-		err = during(ctx)
-		crowd.Measure(false)
+		err = during(ctx, crowd.Tally)
 	}
 	if err != nil {
 		leave()

@@ -64,7 +64,7 @@ type held struct {
 
 // warmUp is how many batches come before the first look: with them the pools,
 // connections and stacks have their size.
-const warmUp = 10
+const warmUp = 20
 
 func (p plan) pair(ctx context.Context, cancels int) (*held, error) {
 	servers := load.NewServers()
@@ -98,10 +98,11 @@ func (p plan) pair(ctx context.Context, cancels int) (*held, error) {
 	h.goroutines, h.by = make([]int, len(processes)), make([]string, len(processes))
 	for i, process := range slices.Backward(processes) {
 		if process == site.Edge {
-			if err := errors.Join(site.Until("the Node is gone", link.Connected("a", false)), pause(ctx, time.Second)); err != nil {
+			err := site.Until("the Node is gone", link.Connected("a", false))
+			site.Client.CloseIdleConnections()
+			if err := errors.Join(err, pause(ctx, time.Second)); err != nil { // until the Edge has noticed both
 				return nil, err
 			}
-			site.Client.CloseIdleConnections()
 		}
 		total, by, err := process.Goroutines()
 		if err != nil {

@@ -14,7 +14,8 @@ import (
 
 const (
 	pace   = 200 * time.Millisecond // five tokens a second
-	tokens = 40                     // of an answer: a slot is handed on every eight seconds
+	tokens = 40                     // of an answer on average: 1000 slots are handed on every eight seconds
+	settle = 2 * time.Second        // from when all have begun until gaps count
 )
 
 // cost is what a process has used over some time.
@@ -57,7 +58,12 @@ func (p plan) streams(ctx context.Context) ([]figure.Row, error) {
 			return nil, err
 		}
 		direct = append(direct, straight.Gaps()...)
-		tally, err := full.Hold(ctx, func(ctx context.Context) error {
+		tally, err := full.Hold(ctx, func(ctx context.Context, tally *load.Tally) error {
+			if err := pause(ctx, settle); err != nil {
+				return err
+			}
+			tally.Measure(true)
+			defer tally.Measure(false)
 			from := time.Now()
 			defer func() { period += time.Since(from) }()
 			return p.watch(ctx, costs)
@@ -129,7 +135,7 @@ func (p plan) straight(ctx context.Context, provider *link.Provider) (*load.Tall
 		defer close(gone)
 		crowd.Run(ctx, p.running, enough)
 	}()
-	err := pause(ctx, 2*time.Second) // until all have begun
+	err := pause(ctx, settle)
 	if err == nil {
 		crowd.Measure(true)
 		err = pause(ctx, p.slice)
