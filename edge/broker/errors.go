@@ -28,7 +28,16 @@ type QueueFullError struct {
 }
 
 func (e *QueueFullError) Error() string {
-	return "broker: queue full (" + e.Reason.String() + ")"
+	return "broker: queue full" + InBrackets(e.Reason)
+}
+
+// InBrackets is a reason as the end of a sentence, " (full)"; empty if there is
+// none.
+func InBrackets(r admission.Reason) string {
+	if r == admission.ReasonNone {
+		return ""
+	}
+	return " (" + r.String() + ")"
 }
 
 // QueueTimeoutError is returned when a request has waited for as long as its
@@ -41,7 +50,7 @@ type QueueTimeoutError struct {
 }
 
 func (e *QueueTimeoutError) Error() string {
-	return fmt.Sprintf("broker: no slot within %s (%s)", e.Waited, e.Reason)
+	return fmt.Sprintf("broker: no slot within %s%s", e.Waited, InBrackets(e.Reason))
 }
 
 // UnavailableError is returned when no candidate is live.
@@ -53,7 +62,7 @@ type UnavailableError struct {
 }
 
 func (e *UnavailableError) Error() string {
-	return "broker: no provider available (" + e.Reason.String() + ")"
+	return "broker: no provider available" + InBrackets(e.Reason)
 }
 
 // NotServed reports whether no candidate's type serves the endpoint at all. Of a

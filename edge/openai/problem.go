@@ -52,16 +52,16 @@ func problemOf(err error, reconnect time.Duration) (p problem, known bool) {
 	switch {
 	case errors.As(err, &full):
 		return problem{status: http.StatusTooManyRequests, code: "queue_full", kind: rateLimit, retryAfter: seconds(full.RetryAfter),
-			message: "All providers of this model are busy and the queue is full. Retry later."}, true
+			message: "All providers of this model are busy and the queue is full" + broker.InBrackets(full.Reason) + ". Retry later."}, true
 	case errors.As(err, &timeout):
 		return problem{status: http.StatusServiceUnavailable, code: "queue_timeout", kind: serverError, retryAfter: seconds(timeout.RetryAfter),
-			message: fmt.Sprintf("No provider became free within %s. Retry later.", timeout.Waited.Round(time.Millisecond))}, true
+			message: fmt.Sprintf("No provider became free within %s%s. Retry later.", timeout.Waited.Round(time.Millisecond), broker.InBrackets(timeout.Reason))}, true
 	case errors.As(err, &none) && none.NotServed():
 		return problem{status: http.StatusBadRequest, code: "endpoint_not_supported", kind: invalidRequest, param: "model",
 			message: "No provider of this model serves this endpoint."}, true
 	case errors.As(err, &none):
 		return problem{status: http.StatusServiceUnavailable, code: "provider_unavailable", kind: serverError, retryAfter: seconds(reconnect),
-			message: "No provider of this model is available (" + none.Reason.String() + "). Retry later."}, true
+			message: "No provider of this model is available" + broker.InBrackets(none.Reason) + ". Retry later."}, true
 	case errors.Is(err, broker.ErrUnknownGroup):
 		return problem{status: http.StatusNotFound, code: "model_not_found", kind: invalidRequest, param: "model",
 			message: "This model was removed while the request arrived."}, true

@@ -149,3 +149,17 @@ func TestDrainingIsWhatWaitersAreTold(t *testing.T) {
 		})
 	}
 }
+
+// A refusal says why in its message, in the words of the reasons page.
+func TestU11_RefusalsNameTheirReason(t *testing.T) {
+	for want, err := range map[string]error{
+		"All providers of this model are busy and the queue is full (behind). Retry later.": &broker.QueueFullError{Reason: admission.ReasonBehind},
+		"All providers of this model are busy and the queue is full. Retry later.":          &broker.QueueFullError{},
+		"No provider became free within 4m0s (long_full). Retry later.":                     &broker.QueueTimeoutError{Waited: 4 * time.Minute, Reason: admission.ReasonLongFull},
+		"No provider of this model is available (offline). Retry later.":                    &broker.UnavailableError{Reason: admission.ReasonOffline},
+	} {
+		p, known := problemOf(err, time.Second)
+		require.True(t, known)
+		require.Equal(t, want, p.message)
+	}
+}

@@ -117,16 +117,16 @@ func failureOf(err error) (connect.Code, *inferencev1.Failure) {
 		return row(connect.CodeResourceExhausted, inferencev1.FailureReason_FAILURE_REASON_REQUEST_TOO_LARGE, large.Error(), 0)
 	case errors.As(err, &full):
 		return row(connect.CodeResourceExhausted, inferencev1.FailureReason_FAILURE_REASON_QUEUE_FULL,
-			"all providers of this model are busy and the queue is full; retry later", max(full.RetryAfter, 1))
+			"all providers of this model are busy and the queue is full"+broker.InBrackets(full.Reason)+"; retry later", max(full.RetryAfter, 1))
 	case errors.As(err, &timeout):
 		return row(connect.CodeUnavailable, inferencev1.FailureReason_FAILURE_REASON_QUEUE_TIMEOUT,
-			fmt.Sprintf("no provider became free within %s; retry later", timeout.Waited.Round(time.Millisecond)), max(timeout.RetryAfter, 1))
+			fmt.Sprintf("no provider became free within %s%s; retry later", timeout.Waited.Round(time.Millisecond), broker.InBrackets(timeout.Reason)), max(timeout.RetryAfter, 1))
 	case errors.As(err, &none) && none.NotServed():
 		return row(connect.CodeFailedPrecondition, inferencev1.FailureReason_FAILURE_REASON_ENDPOINT_NOT_SUPPORTED,
 			"no provider of this model serves runs", 0)
 	case errors.As(err, &none):
 		return row(connect.CodeUnavailable, inferencev1.FailureReason_FAILURE_REASON_PROVIDER_UNAVAILABLE,
-			"no provider of this model is available ("+none.Reason.String()+"); retry later", reconnectCadence)
+			"no provider of this model is available"+broker.InBrackets(none.Reason)+"; retry later", reconnectCadence)
 	case errors.As(err, &reported):
 		return statusCode(reported.Failure.GetProviderStatus()), reported.Failure
 	case errors.As(err, &failed):

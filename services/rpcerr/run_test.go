@@ -85,3 +85,16 @@ func TestRun(t *testing.T) {
 	require.Equal(t, connect.CodeInternal, connect.CodeOf(got))
 	require.Equal(t, "internal error; the Edge's log has the details", detail.GetMessage())
 }
+
+// A refusal says why in its message, in the words of the reasons page.
+func TestU11_RefusalsOfRunsNameTheirReason(t *testing.T) {
+	for want, err := range map[string]error{
+		"all providers of this model are busy and the queue is full (behind); retry later": &broker.QueueFullError{Reason: admission.ReasonBehind},
+		"no provider became free within 4m0s (long_full); retry later":                     &broker.QueueTimeoutError{Waited: 4 * time.Minute, Reason: admission.ReasonLongFull},
+		"no provider of this model is available (offline); retry later":                    &broker.UnavailableError{Reason: admission.ReasonOffline},
+	} {
+		detail, known, _ := Run(err)
+		require.True(t, known)
+		require.Equal(t, want, detail.GetMessage())
+	}
+}
