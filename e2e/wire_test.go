@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	adminv1 "github.com/iop-dev/iop/gen/go/iop/admin/v1"
-	"github.com/iop-dev/iop/gen/go/iop/admin/v1/adminv1connect"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 	"github.com/iop-dev/iop/gen/go/iop/control/v1/controlv1connect"
 	"github.com/iop-dev/iop/services/control"
@@ -291,10 +290,7 @@ func TestU11_RefusalsAndCancelsAreToldOverTheWire(t *testing.T) {
 			require.Regexp(t, wholeSeconds, full.header.Get("Retry-After"))
 			require.Equal(t, "queue_full", full.code(t))
 		}
-		ctx, call := connect.NewClientContext(t.Context())
-		call.RequestHeader().Set("Authorization", "Bearer "+wireAdminToken)
-		_, err := adminv1connect.NewAdminServiceClient(r.client, r.url).CancelRequest(ctx,
-			&adminv1.CancelRequestRequest{Request: &adminv1.CancelRequestRequest_RequestId{RequestId: id}})
+		_, err := r.cancel(&adminv1.CancelRequestRequest{Request: &adminv1.CancelRequestRequest_RequestId{RequestId: id}})
 		require.NoError(t, err)
 		return <-done
 	}
