@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -292,7 +295,9 @@ func TestCase_G07_TheSameProcessReplacesItsOldLinkAtOnce(t *testing.T) {
 func TestCase_G08_TwoMachinesWithOneIdDoNotFlap(t *testing.T) {
 	r, _ := beyond(t, greets(t), 1, patient)
 	owner := r.nodes["n"]
-	since := r.snapshot().GetNodes()[0].GetConnectedSince().AsTime()
+	alone := r.snapshot().GetNodes()[0]
+	require.Empty(t, alone.GetNotice())
+	since := alone.GetConnectedSince().AsTime()
 	second := r.startNode("n")
 	require.Eventually(t, func() bool { return second.said(retrying) >= 8 }, 60*time.Second, 5*time.Millisecond)
 	require.Contains(t, second.log(), "stop one of the two")
@@ -301,7 +306,18 @@ func TestCase_G08_TwoMachinesWithOneIdDoNotFlap(t *testing.T) {
 	require.Zero(t, second.said(`"registered with the edge"`))
 	require.Equal(t, 1, owner.said(`"registered with the edge"`))
 	require.Equal(t, 1, r.edge.said(`"node connected"`))
-	require.Equal(t, since, r.snapshot().GetNodes()[0].GetConnectedSince().AsTime())
+	shown := r.snapshot().GetNodes()[0]
+	require.Equal(t, since, shown.GetConnectedSince().AsTime())
+	said := regexp.MustCompile(`^another process \((\w+/\w+), version (.+), from (127\.0\.0\.1:\d+)\) claims this node's id and was refused (\d+) times, ` +
+		`last at (\S+): give each machine an id of its own$`).FindStringSubmatch(shown.GetNotice())
+	require.NotEmpty(t, said, "status names the second machine: %q", shown.GetNotice())
+	require.Equal(t, []string{runtime.GOOS + "/" + runtime.GOARCH, shown.GetSoftwareVersion()}, said[1:3])
+	refused, err := strconv.Atoi(said[4])
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, refused, 8, "every try is counted")
+	last, err := time.Parse(time.RFC3339, said[5])
+	require.NoError(t, err)
+	require.False(t, last.Before(since.Truncate(time.Second)), "%s is before the owner came at %s", last, since)
 	r.serves()
 }
 
