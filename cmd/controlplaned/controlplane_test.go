@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,8 +16,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"connectrpc.com/grpcreflect"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	fleetconfig "github.com/iop-dev/iop/fleet/config"
@@ -116,7 +119,7 @@ func TestOnlyReadersRead(t *testing.T) {
 		status, text := post(t, url, readToken, method)
 		require.Equal(t, http.StatusOK, status, text)
 	}
-	for path, want := range map[string]int{"/metrics": 404, "/v1/models": 404, "/iop.control.v1.ControlService/GetEdgeNodeSnapshot": 404, "/iop.admin.v1.AdminService/SetOverride": 404, "/dashboard/site.json": 200} {
+	for path, want := range map[string]int{"/metrics": 404, "/v1/models": 404, "/iop.control.v1.ControlService/GetEdgeNodeSnapshot": 404, "/iop.admin.v1.AdminService/SetOverride": 404, "/dashboard/site.json": 200, "/dashboard": 200, "/": 200, "/dashboardx": 404} {
 		res, err := http.Get(url + path)
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
@@ -125,6 +128,45 @@ func TestOnlyReadersRead(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	require.NoError(t, stop())
 	require.NotContains(t, log.String(), "MARK")
+}
+
+// gRPC's own tools find the service: health is for everybody, reflection for readers,
+// and over HTTP/1.1 it says what is wrong.
+func TestK01_HealthAndReflection(t *testing.T) {
+	_, edge := newEdge(t)
+	url, stop, _ := run(t, edge, ", read_tokens: [{name: me, token_env: "+envOfRead+"}]")
+	for service, want := range map[string]string{"": "SERVING_STATUS_SERVING", fleetv1connect.FleetServiceName: "SERVING_STATUS_SERVING", "iop.control.v1.ControlService": "not_found"} {
+		res, err := http.Post(url+"/grpc.health.v1.Health/Check", "application/json", strings.NewReader(`{"service": "`+service+`"}`))
+		require.NoError(t, err)
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, errors.Join(err, res.Body.Close()))
+		require.Contains(t, string(text), want)
+	}
+	const reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+	res, err := http.Post(url+reflection, "application/connect+json", strings.NewReader(""))
+	require.NoError(t, err)
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, errors.Join(err, res.Body.Close()))
+	require.Equal(t, http.StatusHTTPVersionNotSupported, res.StatusCode)
+	require.Contains(t, string(text), "needs HTTP/2")
+	http.DefaultClient.CloseIdleConnections()
+
+	h2c := &http.Transport{Protocols: new(http.Protocols)}
+	h2c.Protocols.SetUnencryptedHTTP2(true)
+	defer h2c.CloseIdleConnections()
+	for token, want := range map[string]connect.Code{"": connect.CodeUnauthenticated, edgeToken: connect.CodeUnauthenticated, readToken: 0} {
+		stream := grpcreflect.NewClient(&http.Client{Transport: h2c}, url, connect.WithGRPC()).NewStream(
+			t.Context(), grpcreflect.WithRequestHeaders(http.Header{"Authorization": {"Bearer " + token}}))
+		services, err := stream.ListServices()
+		if want != 0 {
+			require.Equal(t, want, connect.CodeOf(err), "%q: %v", token, err)
+		} else {
+			require.NoError(t, err)
+			require.Equal(t, []protoreflect.FullName{fleetv1connect.FleetServiceName}, services)
+		}
+		_, _ = stream.Close() // the server's word is read
+	}
+	require.NoError(t, stop())
 }
 
 // An Edge that offers no history and says little of itself is shown all the same.

@@ -13,6 +13,7 @@ import (
 	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/gen/go/iop/fleet/v1/fleetv1connect"
 	"github.com/iop-dev/iop/services/fleet"
+	"github.com/iop-dev/iop/services/introspect"
 	"github.com/iop-dev/iop/services/rpcerr"
 	"github.com/iop-dev/iop/services/webui"
 )
@@ -23,28 +24,28 @@ const maxRequest = 64 << 10
 // siteName is what the dashboard calls the fleet.
 const siteName = "fleet"
 
-// routes are all that is served: the fleet API for read tokens, and the dashboard's
-// files, which are the same for everybody. All else is nobody's.
+// routes are all that is served: the fleet API and gRPC's reflection for read
+// tokens, gRPC's health for everybody, and the dashboard's files, which are the same
+// for everybody. All else is nobody's.
 func (c *ControlPlane) routes() http.Handler {
 	guard := c.browsers()
+	mux := http.NewServeMux()
 	path, h := fleetv1connect.NewFleetServiceHandler(
 		&fleet.Service{Fleet: c.fleet, Software: c.version, Nearest: c.nearest},
 		connect.WithReadMaxBytes(maxRequest), connect.WithInterceptors(validate.NewInterceptor()),
 	)
-	api := guard.API(c.allowReaders(h))
+	mux.Handle(path, guard.API(c.allowReaders(h)))
+	names := func() []string { return []string{fleetv1connect.FleetServiceName} }
+	path, h = introspect.Health(func() bool { return c.life.Err() == nil }, names)
+	mux.Handle(path, guard.API(h))
+	for path, h := range introspect.Reflection(names) {
+		mux.Handle(path, guard.API(rpcerr.NeedsHTTP2(c.allowReaders(h))))
+	}
 	page := guard.Page(webui.Handler(webui.Site{Kind: webui.Fleet, Name: siteName}))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasPrefix(r.URL.Path, path):
-			api.ServeHTTP(w, r)
-		case strings.HasPrefix(r.URL.Path+"/", webui.Path):
-			page.ServeHTTP(w, r)
-		case r.URL.Path == "/" && r.Method == http.MethodGet:
-			http.Redirect(w, r, webui.Path, http.StatusFound)
-		default:
-			http.NotFound(w, r)
-		}
-	})
+	mux.Handle(webui.Path, page)
+	mux.Handle(strings.TrimSuffix(webui.Path, "/"), page)
+	mux.Handle("GET /{$}", http.RedirectHandler(webui.Path, http.StatusFound))
+	return mux
 }
 
 // browsers is what the listener asks of pages.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/services/introspect"
+	"github.com/iop-dev/iop/services/rpcerr"
 )
 
 // mountIntrospection mounts gRPC's health protocol, for everybody as /readyz is, and
@@ -15,7 +16,7 @@ func (e *Edge) mountIntrospection(mux *routes) {
 	path, h := introspect.Health(func() bool { return !e.typed.Draining() }, mux.names)
 	mux.handle(path, guard.API(h))
 	for path, h := range introspect.Reflection(mux.names) {
-		mux.handle(path, guard.API(needsHTTP2(allowSecret(h, auth.ClientSecret, e.knows))))
+		mux.handle(path, guard.API(rpcerr.NeedsHTTP2(allowSecret(h, auth.ClientSecret, e.knows))))
 	}
 }
 

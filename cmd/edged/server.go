@@ -22,6 +22,7 @@ import (
 	"github.com/iop-dev/iop/services/admin"
 	"github.com/iop-dev/iop/services/control"
 	"github.com/iop-dev/iop/services/nodelink"
+	"github.com/iop-dev/iop/services/rpcerr"
 	"github.com/iop-dev/iop/services/webui"
 )
 
@@ -147,7 +148,7 @@ func (e *Edge) mountAPI(mux *routes) {
 // mountNodes mounts the node link, which judges node tokens itself.
 func (e *Edge) mountNodes(mux *routes) {
 	path, h := e.link.Handler()
-	mux.handle(path, needsHTTP2(h))
+	mux.handle(path, rpcerr.NeedsHTTP2(h))
 }
 
 // mountAdmin mounts what read and admin tokens are for, and the page that asks for
