@@ -102,7 +102,7 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	b.deadline.arm()
 	n, err := b.ReadCloser.Read(p)
 	// Connect gathers a message in a buffer that doubles as it grows.
-	if b.size += int64(n); err == nil && !b.room.Grow(2*b.size) {
+	if b.size += int64(n); (err == nil || errors.Is(err, io.EOF)) && !b.room.Grow(2*b.size) {
 		_, _, err = rpcerr.Run(rpcerr.ErrCrowded)
 	}
 	if b.err = err; err != nil {

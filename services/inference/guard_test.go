@@ -87,6 +87,25 @@ func post(t *testing.T, url string, body io.Reader) string {
 	return string(all)
 }
 
+// last is the last piece of a body, which may come with the body's end.
+type last struct {
+	size int
+	end  error
+}
+
+func (l last) Read([]byte) (int, error) { return l.size, l.end }
+
+func TestBytesThatComeWithTheEndCount(t *testing.T) {
+	budget := new(intake.Budget)
+	budget.Limit(200 << 10)
+	for _, end := range []error{nil, io.EOF} {
+		body := &bodyReader{ReadCloser: io.NopCloser(last{150 << 10, end}), room: budget.Share()}
+		_, err := body.Read(nil)
+		require.ErrorContains(t, err, "as many large requests as it can hold", "%v", end)
+		require.Zero(t, budget.Held())
+	}
+}
+
 func TestARequestEndsWithItsMessage(t *testing.T) {
 	d := &dispatcher{answer: func(dispatch.Sink) error { return broker.ErrUnknownGroup }}
 	s, _ := service(t, d)
