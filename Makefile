@@ -253,7 +253,7 @@ link-figures: build ## measure deaths, returns, stalls and memory of the Edge-No
 	./bin/link-figures $(ARGS)
 
 .PHONY: load-figures
-load-figures: build ## 1,000 streams with 5,000 requests waiting, and 10,000 clients that leave (ARGS="-only streams -rounds 1"; 6 minutes)
+load-figures: build ## 1,000 streams with 5,000 requests waiting, 10,000 clients that leave, 100 that watch (ARGS="-only streams -rounds 1"; 7 minutes)
 	@mkdir -p bin
 	go build -o bin/load-figures ./e2e/load/figures
 	./bin/load-figures $(ARGS)

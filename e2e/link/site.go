@@ -205,6 +205,13 @@ func (s *Site) Close() {
 	}
 }
 
+// Watch follows the Edge's state, uncompressed, with a client of the caller's.
+func (s *Site) Watch(ctx context.Context, client *http.Client) (*connect.ServerStreamForClient[controlv1.WatchEdgeNodeSnapshotResponse], error) {
+	ctx, call := connect.NewClientContext(ctx)
+	call.RequestHeader().Set("Authorization", "Bearer "+readToken)
+	return controlv1connect.NewControlServiceClient(client, s.URL(), connect.WithAcceptCompression("gzip", nil, nil)).WatchEdgeNodeSnapshot(ctx, &controlv1.WatchEdgeNodeSnapshotRequest{})
+}
+
 // Snapshot is the Edge's present one.
 func (s *Site) Snapshot() (*controlv1.EdgeNodeSnapshot, error) {
 	ctx, call := connect.NewClientContext(context.Background())

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -161,6 +162,41 @@ func TestACrowdGetsWholeAnswers(t *testing.T) {
 	require.NoError(t, examples)
 	require.Zero(t, failed+truncated)
 	require.GreaterOrEqual(t, tally.Answers(), running+waiting)
+}
+
+// Whoever watches and does not read holds up nobody: requests are served, those who
+// read see what happens, and the stuck ones get the newest state when they read on.
+func TestS07_StuckWatchersHoldUpNobody(t *testing.T) {
+	const watching, stuck, together, rounds = 90, 10, 20, 15
+	provider := link.NewProvider()
+	t.Cleanup(provider.Close)
+	site := startHere(t, WatchedSetup(provider, together))
+	watchers, err := Watch(t.Context(), site, watching, stuck)
+	require.NoError(t, err)
+	defer watchers.Close()
+	seen := func(granted int) link.Condition {
+		return func(s *link.Snapshot) bool {
+			return s.GetCounters().GetReleased() == uint64(granted) && s.GetInFlightTotal() == 0
+		}
+	}
+	for round := range rounds {
+		var clients sync.WaitGroup
+		for range together {
+			clients.Go(func() {
+				_, err := Once(t.Context(), site)
+				assert.NoError(t, err)
+			})
+		}
+		clients.Wait()
+		require.Eventually(t, func() bool { return watchers.All(seen((round + 1) * together)) },
+			time.Minute, time.Millisecond, "whoever reads sees round %d", round)
+	}
+	watchers.Resume(t.Context())
+	require.Eventually(t, func() bool { return watchers.All(seen(rounds * together)) }, time.Minute, time.Millisecond, "the stuck ones, too")
+	for _, n := range watchers.Missed()[watching:] {
+		require.NotZero(t, n, "what a stuck one has missed is not kept for it")
+	}
+	require.NoError(t, watchers.Err())
 }
 
 // Clients that leave at every moment of a request, over HTTP/1 and HTTP/2, leave

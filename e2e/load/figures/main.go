@@ -22,6 +22,9 @@ type plan struct {
 	slice   time.Duration
 	cancels int
 	batch   int
+
+	watching int
+	stuck    int
 }
 
 func main() {
@@ -35,11 +38,13 @@ func main() {
 	flag.DurationVar(&p.slice, "slice", 20*time.Second, "length of a slice")
 	flag.IntVar(&p.cancels, "cancels", 10_000, "clients that leave")
 	flag.IntVar(&p.batch, "batch", 200, "clients that leave at once")
+	flag.IntVar(&p.watching, "watching", 90, "watchers of the Edge's state that read")
+	flag.IntVar(&p.stuck, "stuck", 10, "watchers that do not")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	parts := []figure.Part{{Name: "streams", Measure: p.streams}, {Name: "cancels", Measure: p.leave}}
+	parts := []figure.Part{{Name: "streams", Measure: p.streams}, {Name: "cancels", Measure: p.leave}, {Name: "watchers", Measure: p.watchers}}
 	if err := figure.Print(ctx, parts, only); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
