@@ -124,7 +124,7 @@ func (s *Service) WatchEdgeNodeSnapshot(
 	if req.GetInstanceId() != s.Instance {
 		from = 0
 	}
-	return s.updates.watch(ctx, from, stream.Send)
+	return rpcerr.From(s.updates.watch(ctx, from, stream.Send))
 }
 
 // ExplainRequest returns the decision record of one request.

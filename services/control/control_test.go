@@ -1,16 +1,23 @@
 package control
 
 import (
+	"context"
 	"math"
+	"net"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/iop-dev/iop/edge/admission"
+	"github.com/iop-dev/iop/edge/dispatch"
 	"github.com/iop-dev/iop/edge/estimate"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
+	"github.com/iop-dev/iop/gen/go/iop/control/v1/controlv1connect"
 )
 
 func key(node admission.NodeID) admission.ResourceKey {
@@ -106,4 +113,23 @@ func TestL08_SnapshotTellsWhyALongRequestWaits(t *testing.T) {
 	st.LongThreshold = 1 << 40
 	require.EqualValues(t, math.MaxUint32, (&Service{}).snapshot(st).GetLongContextThresholdTokens(), "as much as fits")
 	require.True(t, proto.Equal(&controlv1.EstimateScale{Target: "t", Kind: "latin", Answers: 50, Factor: 0.75}, got.GetEstimateScales()[0]))
+}
+
+// Whoever watches learns that the Edge stops, and that it may call again.
+func TestTheEndOfAnEdgeEndsAWatchAsUnavailable(t *testing.T) {
+	life, cut := context.WithCancelCause(t.Context())
+	s := &Service{State: func() State { return State{} }}
+	s.Watch(clockwork.NewFakeClock())
+	_, h := controlv1connect.NewControlServiceHandler(s)
+	server := httptest.NewUnstartedServer(h)
+	server.Config.BaseContext = func(net.Listener) context.Context { return life }
+	server.Start()
+	defer server.Close()
+	stream, err := controlv1connect.NewControlServiceClient(server.Client(), server.URL).WatchEdgeNodeSnapshot(t.Context(), &controlv1.WatchEdgeNodeSnapshotRequest{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, stream.Close()) }()
+	require.True(t, stream.Receive())
+	cut(dispatch.ErrStopped)
+	require.False(t, stream.Receive())
+	require.Equal(t, connect.CodeUnavailable, connect.CodeOf(stream.Err()), stream.Err())
 }

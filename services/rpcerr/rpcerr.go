@@ -71,7 +71,7 @@ func From(err error) error {
 		return connect.NewError(connect.CodeNotFound, dispatch.ErrNotLive)
 	case errors.Is(err, dispatch.ErrAmbiguous):
 		return connect.NewError(connect.CodeFailedPrecondition, dispatch.ErrAmbiguous)
-	case errors.Is(err, ErrStopping):
+	case errors.Is(err, ErrStopping), errors.Is(err, dispatch.ErrStopped):
 		return connect.NewError(connect.CodeUnavailable, ErrStopping)
 	case errors.As(err, &unknown):
 		return connect.NewError(connect.CodeNotFound, unknown)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/iop-dev/iop/configs"
 	"github.com/iop-dev/iop/edge/config"
+	"github.com/iop-dev/iop/edge/dispatch"
 )
 
 func TestFrom(t *testing.T) {
@@ -24,6 +25,7 @@ func TestFrom(t *testing.T) {
 		{ErrUnauthenticated, connect.CodeUnauthenticated, "Bearer"},
 		{ErrNoConfigFile, connect.CodeFailedPrecondition, "nothing to reload"},
 		{ErrStopping, connect.CodeUnavailable, "stopping"},
+		{fmt.Errorf("watch: %w", dispatch.ErrStopped), connect.CodeUnavailable, "stopping"},
 		{&NotConfiguredError{What: "node", Name: "gx1O", Nearest: "gx10"}, connect.CodeNotFound, `no node "gx1O" is configured (did you mean "gx10"?)`},
 		{fmt.Errorf("refresh: %w", &config.RefusedChangeError{File: "edge.yaml", Changes: []string{"edge.id: a -> b"}}), connect.CodeInvalidArgument, "edge.id: a -> b"},
 		{fmt.Errorf("wait: %w", context.Canceled), connect.CodeCanceled, "canceled"},
