@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/iop-dev/iop/edge/admission"
 	"github.com/iop-dev/iop/edge/dispatch"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 )
@@ -85,9 +86,10 @@ func (h *History) Sample(st *State) {
 		OldestWaitMs: uint64(st.Admission.OldestWait.Milliseconds()),
 	}
 	for i := range st.Admission.Resources {
-		if r := provider(st.Admission.Resources[i], ""); r.GetStatus() != "unavailable" {
-			p.Slots += r.GetEffectiveCapacity()
-			p.LongInFlight += r.GetLongInFlight()
+		r := &st.Admission.Resources[i]
+		p.LongInFlight += uint32(r.LongInFlight)
+		if r.Excluded == admission.ReasonNone {
+			p.Slots += uint32(r.Capacity)
 		}
 	}
 	h.mu.Lock()
@@ -109,13 +111,13 @@ func (h *History) Sample(st *State) {
 // Waits are those of the last 15 minutes, the present interval included.
 func (h *History) Waits() Waits {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	all, granted := slices.Clone(h.now.waits), h.now.granted
 	for i := range min(waitPoints, len(h.past)) {
 		p := &h.past[(h.next-1-i+2*len(h.past))%len(h.past)]
 		all, granted = append(all, p.waits...), granted+p.granted
 	}
-	w := waitsOf(all)
+	h.mu.Unlock()
+	w := waitsOf(all) // without the lock: it takes milliseconds, and every request asks for it
 	w.Granted = granted
 	return w
 }
