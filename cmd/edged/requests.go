@@ -1,14 +1,6 @@
 package edged
 
-import (
-	"github.com/iop-dev/iop/edge/dispatch"
-	"github.com/iop-dev/iop/services/admin"
-)
-
-// phases are the words of the control API.
-var phases = map[dispatch.Phase]string{
-	dispatch.Waiting: "waiting", dispatch.Prefill: "prefill", dispatch.Streaming: "streaming", dispatch.Leaving: "ending",
-}
+import "github.com/iop-dev/iop/services/admin"
 
 // cancelRequest ends a live request for an administrator.
 func (e *Edge) cancelRequest(by admin.Caller, t admin.Target) (admin.Cancelled, error) {
@@ -20,5 +12,5 @@ func (e *Edge) cancelRequest(by admin.Caller, t admin.Target) (admin.Cancelled, 
 	if err != nil {
 		return admin.Cancelled{}, err
 	}
-	return admin.Cancelled{Seq: was.Seq, ID: was.ID, State: phases[was.Phase]}, nil
+	return admin.Cancelled{Seq: was.Seq, ID: was.ID, State: was.Phase.String()}, nil
 }

@@ -184,8 +184,9 @@ func (x *exchange) run(ctx context.Context) error {
 		x.granted = x.clock.Now()
 		target := l.Target
 		x.target.Store(&target)
+		x.enter(Reserved)
 		err := x.attempt(ctx)
-		x.handed.Store(false)
+		x.enter(Waiting)
 		if err == nil {
 			l.Close()
 			return nil
@@ -274,7 +275,7 @@ func (x *exchange) converse(ctx context.Context, stream Stream) (final bool, err
 		return false, x.failed(ProviderDisconnected, "the link was lost while the request was sent")
 	}
 	x.handedOff = true
-	x.handed.Store(true)
+	x.enter(Prefill)
 	if x.watcher != nil {
 		x.watcher.HandedOff(&x.grant)
 	}

@@ -22,16 +22,22 @@ var (
 	ErrAmbiguous = errors.New("several live requests have this request id; name one by its enqueue_seq")
 )
 
-// Phase is how far a request has come that holds a slot.
+// Phase is how far a request has come.
 type Phase uint8
 
-// The phases. One that waits is in none.
+// The phases, in their order. All but the first hold a slot.
 const (
-	Waiting   Phase = iota // or reserved: nothing was sent yet
-	Prefill                // handed off; nothing has come back
-	Streaming              // bytes of the answer come back
-	Leaving                // its client has gone or it was cancelled; the slot is held until the provider has ended
+	Waiting   Phase = iota
+	Reserved        // nothing was sent yet
+	Prefill         // handed off; nothing has come back
+	Streaming       // bytes of the answer come back
+	Leaving         // its client has gone or it was cancelled; the slot is held until the provider has ended
 )
+
+// String is the phase's name in the APIs.
+func (p Phase) String() string {
+	return [...]string{"waiting", "reserved", "prefill", "streaming", "ending"}[p]
+}
 
 // Live is a request that waits or runs, at one moment. What admission knows of it (its slot, why it waits) is in the core's snapshot under
 // the same Seq.
@@ -55,8 +61,8 @@ type live struct {
 	cancel  context.CancelCauseFunc
 	context context.Context //nolint:containedctx // whether it has ended is a part of what is shown
 
-	handed    atomic.Bool  // to a node
-	firstByte atomic.Int64 // Unix nanoseconds; 0 before it
+	phase     atomic.Uint32 // Waiting, Reserved or Prefill; show knows the others
+	firstByte atomic.Int64  // Unix nanoseconds; 0 before it
 	parts     atomic.Uint64
 	bytes     atomic.Uint64
 	attempts  atomic.Int32
@@ -65,10 +71,12 @@ type live struct {
 	status int // of the answer; only for the goroutine that carries it
 }
 
+func (l *live) enter(p Phase) { l.phase.Store(uint32(p)) }
+
 func (l *live) show() Live {
 	out := Live{
 		Seq: l.seq, ID: l.request.ID, Client: l.request.Client, Path: l.request.Path,
-		AnswerParts: l.parts.Load(), AnswerBytes: l.bytes.Load(), Attempts: int(l.attempts.Load()),
+		Phase: Phase(l.phase.Load()), AnswerParts: l.parts.Load(), AnswerBytes: l.bytes.Load(), Attempts: int(l.attempts.Load()),
 	}
 	if t := l.target.Load(); t != nil {
 		out.Target = *t
@@ -78,12 +86,10 @@ func (l *live) show() Live {
 		out.FirstByte = time.Unix(0, first)
 	}
 	switch {
-	case l.handed.Load() && l.context.Err() != nil:
+	case out.Phase == Prefill && l.context.Err() != nil:
 		out.Phase = Leaving
 	case first != 0:
 		out.Phase = Streaming
-	case l.handed.Load():
-		out.Phase = Prefill
 	}
 	return out
 }

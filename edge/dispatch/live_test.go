@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -77,6 +78,25 @@ func TestCase_J14_WhatIsLiveIsShownInItsPhase(t *testing.T) {
 		Grant: Grant{Node: "n", Provider: "p", Target: "big-name-on-n"}, Run: 3 * time.Second, FirstByte: 2 * time.Second, Attempts: 1, Status: 200,
 		InputTokens: 7, OutputTokens: 3,
 	}, endings[1])
+	r.idle()
+}
+
+// One that has a slot and no stream yet is told from one that waits.
+func TestCase_J14_AReservedRequestDoesNotWait(t *testing.T) {
+	r := newRig(t)
+	r.connect("n")
+	var shown Live
+	var was Live
+	var err error
+	r.parked = func(admission.NodeID) error {
+		shown = r.d.Live()[1]
+		was, err = r.d.Cancel(1, "")
+		return errors.New("no stream is parked")
+	}
+	require.Error(t, r.d.Do(t.Context(), request(), &sink{}))
+	require.NoError(t, err)
+	require.Equal(t, Reserved, shown.Phase)
+	require.Equal(t, "reserved", was.Phase.String())
 	r.idle()
 }
 

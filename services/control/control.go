@@ -23,8 +23,8 @@ import (
 type State struct {
 	At        time.Time
 	Admission admission.Snapshot
-	// Live are the requests that wait or run, by seq; one that admission knows
-	// and Live does not has ended in between, and is shown without its name.
+	// Live are the requests that wait or run, by seq, from just before; one that admission knows
+	// and Live does not has begun in between, and is shown without its name.
 	Live map[admission.Seq]dispatch.Live
 	// Endings are the last requests that ended, the newest first.
 	Endings []dispatch.Ending

@@ -9,16 +9,18 @@ import (
 // explain puts the decision record together: what admission decided, and what
 // dispatch saw. False means that it is forgotten, or never was.
 func (s *Service) explain(seq admission.Seq) (*controlv1.ExplainRequestResponse, bool) {
+	st := s.State() // the first: what is live after it is in it, unless it has no room
 	rec, recorded := s.Record(seq)
 	live, ended := s.Explain(seq)
 	if seq == 0 || !recorded && live == nil && ended == nil {
 		return nil, false
 	}
-	st := s.State()
 	out := &controlv1.ExplainRequestResponse{
 		Scope: string(rec.Scope), MomentsForgotten: uint32(rec.Forgotten), LongContextThresholdTokens: uint32(st.LongThreshold),
 	}
-	out.Request = shown(&st, seq)
+	if ended == nil {
+		out.Request = shown(&st, seq)
+	}
 	if out.Request == nil {
 		out.Request = past(&rec, live, ended)
 	}
@@ -42,16 +44,6 @@ func (s *Service) explain(seq admission.Seq) (*controlv1.ExplainRequestResponse,
 	return out, true
 }
 
-// shown is a live request as the snapshot shows it; nil if it does not.
-func shown(st *State, seq admission.Seq) *controlv1.RequestSnapshot {
-	for _, r := range requests(st) {
-		if r.GetEnqueueSeq() == uint64(seq) {
-			return r
-		}
-	}
-	return nil
-}
-
 // past is a request that has ended, or that a snapshot has no room for.
 func past(rec *admission.Record, live *dispatch.Live, ended *dispatch.Ending) *controlv1.RequestSnapshot {
 	r := &controlv1.RequestSnapshot{
@@ -64,10 +56,18 @@ func past(rec *admission.Record, live *dispatch.Live, ended *dispatch.Ending) *c
 		r.EnqueueSeq, r.Model, r.ContextClass = uint64(ended.Seq), string(ended.Group), ended.Class.String()
 		r.EstimatedInputTokens = uint64(ended.Estimated)
 		r.Node, r.Provider, r.Target = string(ended.Grant.Node), string(ended.Grant.Provider), ended.Grant.Target
+	case live != nil && rec.Waiting:
+		name(r, live)
+		r.State, r.Reason, r.Sentence = dispatch.Waiting.String(), rec.Reason.String(), verdictSentence(rec.Reason)
 	case live != nil:
 		name(r, live)
-		r.State, r.Reason = "waiting", rec.Reason.String()
-		r.Sentence = verdictSentence(rec.Reason)
+		progress(r, live)
+		r.State = live.Phase.String()
+		for _, m := range rec.Moments {
+			if m.Kind == admission.AtGrant {
+				r.Node, r.Provider = string(m.Resource.Node), string(m.Resource.Provider)
+			}
+		}
 	}
 	return r
 }

@@ -17,47 +17,69 @@ func requests(st *State) []*controlv1.RequestSnapshot {
 	a := &st.Admission
 	out := make([]*controlv1.RequestSnapshot, 0, len(a.Leases)+len(a.Waiters))
 	for i := range a.Leases {
-		l := &a.Leases[i]
-		r := &controlv1.RequestSnapshot{
-			EnqueueSeq: uint64(l.Seq), Model: string(l.Group), ContextClass: l.Class.String(), EstimatedInputTokens: uint64(l.InputTokens),
-			State: "reserved", EnqueuedAt: timestamp(l.Enqueued), GrantedAt: timestamp(l.Granted),
-			Node: string(l.Resource.Node), Provider: string(l.Resource.Provider),
-		}
-		if l.HandedOff {
-			r.State = "prefill"
-		}
-		if live, ok := st.Live[l.Seq]; ok {
-			name(r, &live)
-			r.FirstByteAt, r.Target = timestamp(live.FirstByte), live.Target
-			r.AnswerParts, r.AnswerBytes = live.AnswerParts, live.AnswerBytes
-			switch {
-			case live.Phase == dispatch.Leaving:
-				r.State = "ending"
-			case live.Phase == dispatch.Streaming && l.HandedOff:
-				r.State = "streaming"
-			}
-		}
-		out = append(out, r)
+		out = append(out, holder(st, &a.Leases[i]))
 	}
 	for i := range a.Waiters {
-		w := &a.Waiters[i]
-		r := &controlv1.RequestSnapshot{
-			EnqueueSeq: uint64(w.Seq), Model: string(w.Group), ContextClass: w.Class.String(), EstimatedInputTokens: uint64(w.InputTokens),
-			State: "waiting", EnqueuedAt: timestamp(w.Enqueued), WaitEndsAt: timestamp(w.Deadline),
-			Reason: w.Reason.String(), BehindSeq: uint64(w.Behind),
-		}
-		r.Sentence, r.Unblocker = waitSentence(w, holders(st, w))
-		if live, ok := st.Live[w.Seq]; ok {
-			name(r, &live)
-		}
-		out = append(out, r)
+		out = append(out, waiter(st, &a.Waiters[i]))
 	}
 	slices.SortFunc(out, func(a, b *controlv1.RequestSnapshot) int { return cmp.Compare(a.GetEnqueueSeq(), b.GetEnqueueSeq()) })
 	return out
 }
 
+// shown is one of them; nil if a snapshot does not have it.
+func shown(st *State, seq admission.Seq) *controlv1.RequestSnapshot {
+	a := &st.Admission
+	if i := slices.IndexFunc(a.Leases, func(l admission.LeaseState) bool { return l.Seq == seq }); i >= 0 {
+		return holder(st, &a.Leases[i])
+	}
+	if i := slices.IndexFunc(a.Waiters, func(w admission.WaiterState) bool { return w.Seq == seq }); i >= 0 {
+		return waiter(st, &a.Waiters[i])
+	}
+	return nil
+}
+
+func holder(st *State, l *admission.LeaseState) *controlv1.RequestSnapshot {
+	r := &controlv1.RequestSnapshot{
+		EnqueueSeq: uint64(l.Seq), Model: string(l.Group), ContextClass: l.Class.String(), EstimatedInputTokens: uint64(l.InputTokens),
+		EnqueuedAt: timestamp(l.Enqueued), GrantedAt: timestamp(l.Granted),
+		Node: string(l.Resource.Node), Provider: string(l.Resource.Provider),
+	}
+	live, ok := st.Live[l.Seq]
+	if ok {
+		name(r, &live)
+		progress(r, &live)
+	}
+	phase := dispatch.Reserved
+	switch {
+	case live.Phase == dispatch.Leaving:
+		phase = dispatch.Leaving
+	case l.HandedOff:
+		phase = max(dispatch.Prefill, live.Phase)
+	}
+	r.State = phase.String()
+	return r
+}
+
+func waiter(st *State, w *admission.WaiterState) *controlv1.RequestSnapshot {
+	r := &controlv1.RequestSnapshot{
+		EnqueueSeq: uint64(w.Seq), Model: string(w.Group), ContextClass: w.Class.String(), EstimatedInputTokens: uint64(w.InputTokens),
+		State: dispatch.Waiting.String(), EnqueuedAt: timestamp(w.Enqueued), WaitEndsAt: timestamp(w.Deadline),
+		Reason: w.Reason.String(), BehindSeq: uint64(w.Behind),
+	}
+	r.Sentence, r.Unblocker = waitSentence(w, holders(st, w))
+	if live, ok := st.Live[w.Seq]; ok {
+		name(r, &live)
+	}
+	return r
+}
+
 func name(r *controlv1.RequestSnapshot, l *dispatch.Live) {
 	r.RequestId, r.Client, r.Endpoint, r.Attempts = l.ID, l.Client, l.Path, uint32(l.Attempts)
+}
+
+// progress is what is known of one that holds a slot.
+func progress(r *controlv1.RequestSnapshot, l *dispatch.Live) {
+	r.FirstByteAt, r.Target, r.AnswerParts, r.AnswerBytes = timestamp(l.FirstByte), l.Target, l.AnswerParts, l.AnswerBytes
 }
 
 // shownHolders is how many holders of a slot a sentence names.

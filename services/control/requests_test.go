@@ -176,6 +176,27 @@ func TestU07_ARequestIsExplained(t *testing.T) {
 	require.ErrorContains(t, err, "not_found")
 }
 
+// One that a snapshot has no room for is explained as it is.
+func TestU07_ARunningRequestBeyondTheSnapshotIsNotSaidToWait(t *testing.T) {
+	granted := time.Unix(100, 0)
+	s := &Service{
+		State: func() State { return State{} },
+		Record: func(seq admission.Seq) (admission.Record, bool) {
+			return admission.Record{Seq: seq, Granted: granted, Moments: []admission.Moment{{Kind: admission.AtGrant, Resource: key("n")}}}, true
+		},
+		Explain: func(seq admission.Seq) (*dispatch.Live, *dispatch.Ending) {
+			return &dispatch.Live{Seq: seq, ID: "r", Phase: dispatch.Streaming, FirstByte: time.Unix(101, 0), Target: "t"}, nil
+		},
+	}
+	x, ok := s.explain(7)
+	require.True(t, ok)
+	require.Equal(t, "streaming", x.GetRequest().GetState())
+	require.Equal(t, "n", x.GetRequest().GetNode())
+	require.Equal(t, "t", x.GetRequest().GetTarget())
+	require.True(t, x.GetRequest().GetFirstByteAt().AsTime().Equal(time.Unix(101, 0)))
+	require.Empty(t, x.GetRequest().GetReason())
+}
+
 // U11: what is told of waits is measured, else absent.
 func TestU11_HistoryKeepsAnHour(t *testing.T) {
 	var h History
@@ -215,4 +236,19 @@ func TestU11_HistoryKeepsAnHour(t *testing.T) {
 	}
 	require.Len(t, h.now.waits, keptWaits)
 	require.Equal(t, 3*keptWaits+1, h.now.granted)
+}
+
+// What runs on a provider that drains still runs.
+func TestU11_HistoryCountsTheLongRequestsOfADrainingProvider(t *testing.T) {
+	st := present(t, func(c *admission.Core, now time.Time) {
+		generation, _ := c.Connect(now, "n")
+		c.Enqueue(now, admission.Request{Group: "g", Class: admission.Long, Surface: admission.SurfaceChat})
+		c.Drain(now, "n", generation)
+	})
+	var h History
+	h.Sample(&st)
+	p := h.points()[0]
+	require.EqualValues(t, 1, p.GetInFlight())
+	require.EqualValues(t, 1, p.GetLongInFlight())
+	require.Zero(t, p.GetSlots())
 }
