@@ -70,7 +70,11 @@ func New(o Options) (*Client, error) {
 	} else {
 		transport.Protocols.SetUnencryptedHTTP2(true)
 	}
-	h, base := &http.Client{Transport: transport}, strings.TrimSuffix(o.URL, "/")
+	h, base := &http.Client{
+		Transport: transport,
+		// The secret is for the configured address alone.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, strings.TrimSuffix(o.URL, "/")
 	with := append([]connect.ClientOption{connect.WithInterceptors(bearer{o.Secret})}, o.Connect...)
 	return &Client{
 		Inference: inferencev1connect.NewInferenceServiceClient(h, base, with...),

@@ -140,6 +140,30 @@ func TestWhatIsNotTrustedIsNotCalled(t *testing.T) {
 	}
 }
 
+// A secret is for the configured address alone.
+func TestARedirectIsNotFollowed(t *testing.T) {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	start := func(h http.HandlerFunc) *httptest.Server {
+		s := httptest.NewUnstartedServer(h)
+		s.Config.Protocols = protocols
+		s.Start()
+		t.Cleanup(s.Close)
+		return s
+	}
+	other := start(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("another server is called, with %q", r.Header.Get("Authorization"))
+	})
+	server := start(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	c, err := client.New(client.Options{URL: server.URL, Secret: key})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Inference.ListModels(t.Context(), &inferencev1.ListModelsRequest{})
+	require.ErrorContains(t, err, "307")
+}
+
 func TestUnusableOptionsAreRefused(t *testing.T) {
 	for _, o := range []client.Options{
 		{URL: "127.0.0.1:8484"}, {URL: "ftp://edge"}, {URL: "http://"}, {URL: "https://edge", Pin: "abc"}, {URL: "https://edge", Pin: "zz"},
