@@ -115,7 +115,11 @@ func (f *edgeFlags) caller(r role) (*edgeCaller, error) {
 		}
 	}
 	e := &edgeCaller{url: strings.TrimSuffix(base, "/"), token: token, role: r, seen: &seen{next: transport}}
-	e.client = &http.Client{Transport: e.seen, Timeout: callLimit}
+	e.client = &http.Client{
+		Transport: e.seen, Timeout: callLimit,
+		// A token is for the named address alone.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	return e, nil
 }
 

@@ -352,6 +352,7 @@ func TestCLI_WhateverAnswersIsExplained(t *testing.T) {
 		{"a proxy that is not let in", status(407), readSecret, exitRefused, "is no Edge and refuses the call (407 Proxy Authentication Required)"},
 		{"a proxy without its Edge", status(502, "Server", "nginx"), readSecret, exitFailed, "is a proxy that does not reach the Edge (502 Bad Gateway)"},
 		{"no HTTP", "http://" + garbage.Addr().String(), readSecret, exitFailed, "call to the Edge at http://127.0.0.1:"},
+		{"a redirect", status(308, "Location", target), readSecret, exitFailed, "is no Edge, or a proxy before one that does not let its API through (308 Permanent Redirect)"},
 		{"a page", status(200, "Content-Type", "text/html"), readSecret, exitFailed, "is no Edge, or a proxy before one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"os"
 	"sync"
 
@@ -53,9 +52,10 @@ func runTop(ctx context.Context, edge *edgeCaller, state *controlv1.EdgeNodeSnap
 	var following sync.WaitGroup
 	following.Go(func() {
 		// A watch has no end: only the calls of the view have a limit.
-		unlimited := &http.Client{Transport: edge.client.Transport}
+		unlimited := *edge.client
+		unlimited.Timeout = 0
 		(&top.Follower{
-			Client: controlv1connect.NewControlServiceClient(unlimited, edge.url), Context: edge.bearer, Clock: clockwork.NewRealClock(),
+			Client: controlv1connect.NewControlServiceClient(&unlimited, edge.url), Context: edge.bearer, Clock: clockwork.NewRealClock(),
 		}).Run(ctx, func(u top.Update) { program.Send(u) })
 	})
 	_, err := program.Run()
