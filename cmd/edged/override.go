@@ -1,6 +1,7 @@
 package edged
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -41,9 +42,19 @@ func (e *Edge) forgetEstimates(by admin.Caller, target string) int {
 	return n
 }
 
-// setOverride carries an operator's order out: one step of the core, and then
-// the state file.
+// setOverride carries an operator's order out, and logs what became of it.
 func (e *Edge) setOverride(by admin.Caller, order admin.Order) (admin.Outcome, error) {
+	out, err := e.override(by, order)
+	if err == nil && out.Override == nil {
+		order.Mode = ""
+	}
+	e.log.Info("admin call", "token", by.Token, "address", by.Address, "call", "override", "node", order.Node, "provider", order.Provider,
+		"order", cmp.Or(string(order.Mode), "reset"), "durable", err == nil && out.Lost == nil, "ok", err == nil)
+	return out, err
+}
+
+// override is one step of the core, and then the state file.
+func (e *Edge) override(by admin.Caller, order admin.Order) (admin.Outcome, error) {
 	e.applying.Lock()
 	defer e.applying.Unlock()
 	if e.stopping {
@@ -74,14 +85,11 @@ func (e *Edge) setOverride(by admin.Caller, order admin.Order) (admin.Outcome, e
 	e.mu.Unlock()
 
 	out := admin.Outcome{Lost: e.keep(next), InFlight: e.running(order)}
-	what := "reset"
 	if o, ok := next.Of(order.Node, order.Provider); ok {
-		out.Override, what = &o, string(o.Mode)
+		out.Override = &o
 	} else if errors.Is(out.Lost, state.ErrNoDir) {
 		out.Lost = nil // the file's word needs no keeping
 	}
-	e.log.Info("admin call", "token", by.Token, "address", by.Address, "call", "override",
-		"node", order.Node, "provider", order.Provider, "order", what, "durable", out.Lost == nil)
 	return out, nil
 }
 

@@ -93,9 +93,12 @@ func TestOverridesAndRefreshesAreAudited(t *testing.T) {
 	require.Empty(t, e.state().Overrides, "to enable a node is to reset it")
 	_, err := e.reloadByAdmin(by)
 	require.NoError(t, err)
+	_, err = e.setOverride(by, admin.Order{Node: "m", Provider: "sim", Mode: state.Disabled})
+	require.Error(t, err)
 	for _, want := range []string{
-		`msg="admin call" token=laura address=192.0.2.7:555 call=override node=n provider=sim order=draining durable=false`,
-		`call=override node=n provider=sim order=reset durable=true`,
+		`msg="admin call" token=laura address=192.0.2.7:555 call=override node=n provider=sim order=draining durable=false ok=true`,
+		`call=override node=n provider=sim order=reset durable=true ok=true`,
+		`call=override node=m provider=sim order=disabled durable=false ok=false`,
 		`call=override node=n provider="" order=disabled durable=false`,
 		`call=override node=n provider="" order=reset durable=true`,
 		`msg="admin call" token=laura address=192.0.2.7:555 call=reload ok=true`,
