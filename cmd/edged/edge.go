@@ -69,7 +69,7 @@ type Edge struct {
 	life context.Context
 	cut  context.CancelCauseFunc
 
-	current atomic.Pointer[config.Snapshot]
+	current atomic.Pointer[inForce]
 	started *config.Snapshot // what needs a restart is in force as this has it
 	watch   bool
 
@@ -108,7 +108,7 @@ func New(o Options) (*Edge, error) {
 	e.broker = broker.New(o.Clock, e.overrides.Apply(snap.Admission))
 	e.history.add(Refresh{At: o.Clock.Now(), Source: SourceStart})
 	e.life, e.cut = context.WithCancelCause(context.Background())
-	e.current.Store(snap)
+	e.adopt(snap)
 	if err := e.build(snap); err != nil {
 		e.close()
 		return nil, err
@@ -213,9 +213,6 @@ func (e *Edge) keepHistory(ctx context.Context) {
 		}
 	}
 }
-
-// snapshot is the configuration in force.
-func (e *Edge) snapshot() *config.Snapshot { return e.current.Load() }
 
 // linkEvents puts what the node link tells on the bus.
 type linkEvents struct{ *Edge }

@@ -55,21 +55,6 @@ func (e *Edge) watchTraffic() (err error) {
 	return err
 }
 
-// typeOf is the configured type of a provider.
-func (e *Edge) typeOf(key admission.ResourceKey) string {
-	for _, n := range e.snapshot().Config.GetNodes() {
-		if n.GetId() != string(key.Node) {
-			continue
-		}
-		for _, p := range n.GetProviders() {
-			if p.GetId() == string(key.Provider) {
-				return p.GetType()
-			}
-		}
-	}
-	return ""
-}
-
 // scrape is the handler of metricsPath, for read and admin tokens.
 func (e *Edge) scrape() http.Handler {
 	return allow(e.metrics.Handler(), func(secret string) bool {

@@ -127,14 +127,13 @@ func (e *Edge) judge(text []byte, err error) (*config.Snapshot, error) {
 func (e *Edge) apply(r Refresh, next *config.Snapshot) ReloadResult {
 	result := ReloadResult{Warnings: slices.Clone(next.Warnings)}
 	result.Changes, _ = config.Changes(e.snapshot(), next)
-	_, result.NeedsRestart = config.Changes(e.started, next)
 	stand, cleared := e.overrides.Settle(nodesOf(next), next.Admission)
 	for _, c := range cleared {
 		result.Changes = append(result.Changes, c.String())
 	}
 	r.Changes = result.Changes
 
-	e.current.Store(next)
+	result.NeedsRestart = e.adopt(next).needsRestart
 	e.keyring.Apply(next.Credentials)
 	// The nodes first, so that a gate has grown when the core sends it more; then
 	// the core, then the surface: a new model is served as soon as it is known.

@@ -45,18 +45,3 @@ func (e *Edge) runSettings() inference.Settings {
 		TotalTimeout: time.Duration(cfg.GetOpenai().GetTimeoutSec()) * time.Second,
 	}
 }
-
-// simulated reports whether a provider is IOP's own simulator.
-func (e *Edge) simulated(key admission.ResourceKey) bool {
-	for _, n := range e.snapshot().Config.GetNodes() {
-		if n.GetId() != string(key.Node) {
-			continue
-		}
-		for _, p := range n.GetProviders() {
-			if p.GetId() == string(key.Provider) {
-				return p.GetType() == "simulator"
-			}
-		}
-	}
-	return false
-}

@@ -49,9 +49,10 @@ const shownScales = 256
 // state is what the control service shows.
 func (e *Edge) state() control.State {
 	e.mu.Lock()
-	snap := e.snapshot()
+	snap := e.current.Load()
 	st := control.State{
-		At: e.clock.Now(), Live: e.dispatcher.Live(), Admission: e.broker.Snapshot(), ProviderTypes: map[admission.ResourceKey]string{},
+		At: e.clock.Now(), Live: e.dispatcher.Live(), Admission: e.broker.Snapshot(),
+		Models: snap.catalogue, ProviderTypes: snap.types, NeedsRestart: snap.needsRestart,
 		ConfigRevision: e.history.revision, LastRefreshError: e.history.refused(), Refreshes: e.history.shown(),
 		Overrides: e.overrides,
 	}
@@ -61,11 +62,9 @@ func (e *Edge) state() control.State {
 	e.mu.Unlock()
 	st.Endings, _ = e.dispatcher.Endings(control.ShownEndings)
 	st.Waits = e.past.Waits()
-	st.Models = catalogue(snap)
 	beats := e.started.Config.GetEdge().GetHeartbeat()
 	st.HeartbeatInterval = time.Duration(beats.GetIntervalMs()) * time.Millisecond
 	st.HeartbeatTimeout = time.Duration(beats.GetTimeoutMs()) * time.Millisecond
-	_, st.NeedsRestart = config.Changes(e.started, snap)
 	st.StaleRefused = e.link.Counters().TokensRefused()
 	st.LongThreshold, st.Scales = int(snap.Config.GetLongContextThresholdTokens()), e.estimates.Scales(shownScales)
 	linked := map[admission.NodeID]nodelink.NodeStatus{}
@@ -82,9 +81,6 @@ func (e *Edge) state() control.State {
 				node.ConnectedSince = l.ConnectedSince
 			}
 		}
-		for _, p := range n.GetProviders() {
-			st.ProviderTypes[admission.ResourceKey{Node: id, Provider: admission.ProviderID(p.GetId())}] = p.GetType()
-		}
 		st.Nodes = append(st.Nodes, node)
 	}
 	return st
@@ -98,23 +94,6 @@ func notice(n *nodelink.NodeStatus) string {
 	r := &n.Rival
 	return fmt.Sprintf("another process (%s/%s, version %s, from %s) claims this node's id and was refused %d times, last at %s: give each machine an id of its own",
 		r.OS, r.Arch, r.SoftwareVersion, r.Remote, n.Duplicates, r.At.UTC().Format(time.RFC3339))
-}
-
-// catalogue is every model and route, with where it may run.
-func catalogue(snap *config.Snapshot) []control.Model {
-	candidates := map[admission.GroupKey][]admission.Candidate{}
-	for _, g := range snap.Admission.Groups {
-		candidates[g.Key] = g.Candidates
-	}
-	routes := map[string]bool{}
-	for _, r := range snap.Config.GetOpenai().GetModelRoutes() {
-		routes[r.GetModel()] = true
-	}
-	all := make([]control.Model, 0, len(snap.Models))
-	for _, m := range snap.Models {
-		all = append(all, control.Model{ID: m.ID, ContextWindow: m.ContextWindow, Route: routes[m.ID], Candidates: candidates[m.Group]})
-	}
-	return all
 }
 
 // models is the catalogue of the typed API.
