@@ -338,6 +338,25 @@ func TestWatchSendsAllThenWhatChanges(t *testing.T) {
 	})
 }
 
+func TestAWatcherOfNoEdgesIsToldAllOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var got []fleet.Update
+		ended := make(chan error, 1)
+		go func() {
+			ended <- f.Watch(ctx, func(u fleet.Update) error { got = append(got, u); return nil })
+		}()
+		pass(10 * time.Second)
+		stop()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		require.InDelta(t, 13, len(got), 1, "no more often than silence allows")
+		for i, u := range got {
+			require.Equal(t, i == 0, u.Full)
+		}
+	})
+}
+
 // A watcher that is stuck holds nobody up, and is told the newest state at last.
 func TestASlowWatcherGetsTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

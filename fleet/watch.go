@@ -29,7 +29,7 @@ func (f *Fleet) Watch(ctx context.Context, send func(Update) error) error {
 	var last time.Time
 	for {
 		now := f.Now()
-		u := Update{Full: len(told) == 0, Now: now}
+		u := Update{Full: last.IsZero(), Now: now}
 		u.Edges = nil
 		for _, v := range now.Edges {
 			if before, known := told[v.ID]; !known || before.pulls != v.pulls || before.State != v.State || len(before.Notices) != len(v.Notices) {
