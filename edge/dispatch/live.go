@@ -108,8 +108,12 @@ func (l *live) took(clock clockwork.Clock, f *Frame) {
 	}
 }
 
-// keptEndings is how many requests that have ended are remembered.
-const keptEndings = 1024
+const (
+	// keptEndings is how many requests that have ended are remembered.
+	keptEndings = 1024
+	// keptDetail is what of a node's words about a failure is, in bytes.
+	keptDetail = 1000
+)
 
 // Ending is how a request ended.
 type Ending struct {

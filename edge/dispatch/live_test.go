@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,6 +120,18 @@ func TestCase_J04_EveryEndIsToldOnce(t *testing.T) {
 	_, total := r.d.Endings(0)
 	require.EqualValues(t, 5, total)
 	require.Empty(t, r.d.Live())
+}
+
+// What a node says of a failure is kept for long and shown to many.
+func TestWhatANodeSaysOfAFailureIsKeptInPart(t *testing.T) {
+	r := newRig(t)
+	r.connect("n")
+	done := r.do(t.Context(), request(), &sink{})
+	(<-r.taken).answers <- Frame{Failure: &Failure{Code: ProviderTimeout, Message: "x" + strings.Repeat("é", 1<<20)}}
+	require.Error(t, <-done)
+	endings, _ := r.d.Endings(1)
+	require.Equal(t, "x"+strings.Repeat("é", keptDetail/2-1), endings[0].Detail)
+	require.Less(t, r.logs.Len(), 2*keptDetail)
 }
 
 func TestAnAdminCancelsWhatWaitsAndWhatRuns(t *testing.T) {

@@ -114,7 +114,8 @@ func endingOf(ctx context.Context, err error) Ending {
 	case err == nil:
 		return Ending{Outcome: "completed"}
 	case errors.As(err, &failed):
-		return Ending{Outcome: failed.Code.String(), Detail: failed.Message}
+		detail := failed.Message[:min(len(failed.Message), keptDetail)]
+		return Ending{Outcome: failed.Code.String(), Detail: strings.ToValidUTF8(detail, "")} // a cut may go through a character
 	case outcome != "":
 		return Ending{Outcome: outcome, Seq: seq, Reason: reason}
 	case errors.Is(err, broker.ErrUnknownGroup):
