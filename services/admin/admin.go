@@ -4,6 +4,7 @@ package admin
 
 import (
 	"context"
+	"strings"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -99,7 +100,7 @@ func (s *Service) ReloadConfig(ctx context.Context, _ *adminv1.ReloadConfigReque
 		return nil, rpcerr.From(err)
 	}
 	return &adminv1.ReloadConfigResponse{
-		ConfigRevision: r.Revision, Changes: r.Changes, NeedsRestart: r.NeedsRestart, Warnings: r.Warnings,
+		ConfigRevision: r.Revision, Changes: r.Changes, NeedsRestart: r.NeedsRestart, Warnings: findings(r.Warnings),
 	}, nil
 }
 
@@ -110,8 +111,17 @@ func (s *Service) CheckConfig(ctx context.Context, _ *adminv1.CheckConfigRequest
 		return nil, rpcerr.From(err)
 	}
 	return &adminv1.CheckConfigResponse{
-		Valid: len(c.Errors) == 0, Errors: c.Errors, Warnings: c.Warnings, Changes: c.Changes, NeedsRestart: c.NeedsRestart,
+		Valid: len(c.Errors) == 0, Errors: findings(c.Errors), Warnings: findings(c.Warnings), Changes: c.Changes, NeedsRestart: c.NeedsRestart,
 	}, nil
+}
+
+// findings are lines that begin with a file's name, which need not be UTF-8.
+func findings(lines []string) []string {
+	out := make([]string, len(lines))
+	for i, line := range lines {
+		out[i] = strings.ToValidUTF8(line, "?")
+	}
+	return out
 }
 
 // CancelRequest ends a request that waits or runs.

@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/iop-dev/iop/edge/dispatch"
 	"github.com/iop-dev/iop/edge/state"
@@ -44,6 +45,24 @@ func TestReloadAndCheckTellWhatWasFound(t *testing.T) {
 	require.True(t, c.GetValid())
 	require.Equal(t, [][]string{{"x"}, {"y"}}, [][]string{c.GetChanges(), c.GetNeedsRestart()})
 	require.Equal(t, []Caller{operator, operator}, by, "the caller is passed on")
+}
+
+// Files need not have names that a message can hold.
+func TestFindingsAreOfUTF8(t *testing.T) {
+	odd := []string{"ed\xffge.yaml:1:2: unknown key"}
+	s := &Service{
+		Reload: func(Caller) (Reload, error) { return Reload{Warnings: odd}, nil },
+		Check:  func(Caller) (Check, error) { return Check{Errors: odd, Warnings: odd}, nil },
+	}
+	r, err := s.ReloadConfig(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = proto.Marshal(r)
+	require.NoError(t, err)
+	c, err := s.CheckConfig(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = proto.Marshal(c)
+	require.NoError(t, err)
+	require.Equal(t, []string{"ed?ge.yaml:1:2: unknown key"}, c.GetErrors())
 }
 
 func TestAnOrderIsTranslated(t *testing.T) {
