@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
@@ -28,7 +29,7 @@ type checker struct {
 
 // Check answers for the server as a whole (no name) and for each of its services.
 func (c checker) Check(_ context.Context, req *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
-	if !has(c.names, req.Service) {
+	if req.Service != "" && !slices.Contains(c.names(), req.Service) {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no service %q on this listener", req.Service))
 	}
 	status := grpchealth.StatusNotServing
@@ -36,16 +37,4 @@ func (c checker) Check(_ context.Context, req *grpchealth.CheckRequest) (*grpche
 		status = grpchealth.StatusServing
 	}
 	return &grpchealth.CheckResponse{Status: status}, nil
-}
-
-func has(names func() []string, service string) bool {
-	if service == "" {
-		return true
-	}
-	for _, name := range names() {
-		if name == service {
-			return true
-		}
-	}
-	return false
 }
