@@ -98,6 +98,29 @@ func TestU08_AFreeSlotBesideAQueueSaysWhy(t *testing.T) {
 	require.Contains(t, text, "\n  free: No waiting request fits: 3 for models it does not serve.\n")
 }
 
+// An override explains no other reason than its own.
+func TestU08_AnEnabledProviderThatTakesNothingSaysWhy(t *testing.T) {
+	n := &controlv1.NodeSnapshot{Id: "n", Connected: true}
+	p := &controlv1.ProviderSnapshot{
+		Id: "p", Status: "unavailable", ExcludedReason: "unhealthy", ExcludedSentence: "It is configured as unhealthy.",
+		Override: &controlv1.Override{Mode: "enabled", By: "me"},
+	}
+	s := &controlv1.EdgeNodeSnapshot{Nodes: []*controlv1.NodeSnapshot{n}}
+	require.Equal(t, []string{"ENABLED for -, by me", "unhealthy: It is configured as unhealthy."}, console.ProviderNotes(s, n, p))
+	p.Override.Mode, p.ExcludedReason, p.ExcludedSentence = "disabled", "disabled", "It is switched off."
+	require.Equal(t, []string{"DISABLED for -, by me"}, console.ProviderNotes(s, n, p))
+}
+
+// A request whose node was lost did not wait at its end.
+func TestU07_AnEndIsNoWait(t *testing.T) {
+	lines := console.Explain(&controlv1.ExplainRequestResponse{
+		Request: &controlv1.RequestSnapshot{RequestId: "r", EnqueueSeq: 1},
+		Ending:  &controlv1.Ending{EnqueueSeq: 1, Outcome: "provider_disconnected"},
+		Moments: []*controlv1.DecisionMoment{{Kind: "grant", Node: "n", Provider: "p"}, {Kind: "end", Reason: "offline"}},
+	}, 80)
+	require.Equal(t, "+0ms      end: offline", lines[len(lines)-1])
+}
+
 // What runs, on whatever provider, and the slots, add up in one line.
 func TestU09_TheSummaryAddsUp(t *testing.T) {
 	s := snapshot(t, "busy")

@@ -104,6 +104,8 @@ func moments(x *controlv1.ExplainRequestResponse, width int) []string {
 			text += ": " + m.GetNode() + "/" + m.GetProvider()
 		case m.GetResult() != "":
 			text += ": " + m.GetResult()
+		case m.GetReason() != "" && m.GetKind() == "end":
+			text += ": " + m.GetReason()
 		case m.GetReason() != "":
 			text += ": waits, " + m.GetReason()
 		}

@@ -103,8 +103,8 @@ func ProviderNotes(s *controlv1.EdgeNodeSnapshot, n *controlv1.NodeSnapshot, p *
 	if o := p.GetOverride(); o != nil {
 		notes = append(notes, overrideNote(s, o))
 	}
-	// Of a node that is away, or taken out, its own line tells.
-	told := !n.GetConnected() || n.GetDraining() && p.GetExcludedReason() == "draining" || p.GetOverride() != nil
+	// Of a node that is away, or taken out, its own line tells, and an override of itself.
+	told := !n.GetConnected() || n.GetDraining() && p.GetExcludedReason() == "draining" || p.GetOverride().GetMode() == p.GetExcludedReason()
 	if p.GetExcludedSentence() != "" && !told {
 		notes = append(notes, p.GetExcludedReason()+": "+p.GetExcludedSentence())
 	}
