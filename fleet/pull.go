@@ -62,28 +62,31 @@ func (f *Fleet) pull(ctx context.Context, e *edge) int {
 	if ctx.Err() != nil {
 		return 0
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer within %s", f.o.Timeout)
+	}
 	took := f.o.Clock.Since(began)
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	before, known := e.failures, e.snapshot != nil
 	e.pulls++
 	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("no answer within %s", f.o.Timeout)
-		}
-		if e.failures++; e.failures == 1 {
-			f.o.Log.Warn("an edge cannot be read", "edge", e.id, "error", err)
-		}
+		e.failures++
 		e.lastError = err.Error()
-		return e.failures
+	} else {
+		e.snapshot, e.at, e.took = snapshot, began, took
+		e.failures, e.lastError = 0, ""
+		e.notices = f.noticesOf(e, snapshot, began, took)
+		e.samples.see(snapshot)
 	}
-	if e.failures > 0 || e.snapshot == nil {
-		f.o.Log.Info("an edge is read", "edge", e.id, "software", snapshot.GetSoftwareVersion(), "failures_before", e.failures)
+	after := e.failures
+	e.mu.Unlock()
+	switch {
+	case after == 0 && (before > 0 || !known):
+		f.o.Log.Info("an edge is read", "edge", e.id, "software", snapshot.GetSoftwareVersion(), "failures_before", before)
+	case after == 1:
+		f.o.Log.Warn("an edge cannot be read", "edge", e.id, "error", err)
 	}
-	e.snapshot, e.at, e.took = snapshot, began, took
-	e.failures, e.lastError = 0, ""
-	e.notices = f.noticesOf(e, snapshot, began, took)
-	e.samples.see(snapshot)
-	return 0
+	return after
 }
 
 // noticesOf is what the operator should know of an Edge that answers.

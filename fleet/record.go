@@ -127,11 +127,12 @@ func (f *Fleet) stored(ctx context.Context, err error) {
 		trouble = fmt.Sprintf("the history is not kept: %v; what an Edge tells within the hour after is made good", err)
 	}
 	f.storage.Lock()
-	defer f.storage.Unlock()
-	if trouble != "" && f.trouble == "" {
+	before := f.trouble
+	f.trouble = trouble
+	f.storage.Unlock()
+	if trouble != "" && before == "" {
 		f.o.Log.Error("the history is not kept", "error", err)
 	}
-	f.trouble = trouble
 }
 
 func (f *Fleet) storageNotices() (out []string) {
