@@ -28,10 +28,10 @@ var ErrRequestUnknown = errors.New("no such request: it is neither live nor amon
 // ErrStopping says that this Edge takes no more orders.
 var ErrStopping = errors.New("this Edge is stopping")
 
-// NotConfiguredError is an order about a node or provider that the configuration
+// NotConfiguredError is a call about a node, provider or Edge that the configuration
 // does not have.
 type NotConfiguredError struct {
-	What    string // "node" or "provider"
+	What    string // "node", "provider" or "Edge"
 	Name    string
 	Nearest string // a configured name that may be meant; empty = none
 }
@@ -45,7 +45,7 @@ func (e *NotConfiguredError) Error() string {
 }
 
 // errInternal is all that a client learns of an error nobody planned for.
-var errInternal = errors.New("internal error; the Edge's log has the details")
+var errInternal = errors.New("internal error; the server's log has the details")
 
 // From gives a domain error its code. It is idempotent, and nil stays nil.
 func From(err error) error {

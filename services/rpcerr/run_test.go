@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 	detail, known, got := Run(errors.New("open /etc/iop/secret: denied"))
 	require.False(t, known)
 	require.Equal(t, connect.CodeInternal, connect.CodeOf(got))
-	require.Equal(t, "internal error; the Edge's log has the details", detail.GetMessage())
+	require.Equal(t, "internal error; the server's log has the details", detail.GetMessage())
 }
 
 // A refusal says why in its message, in the words of the reasons page.
