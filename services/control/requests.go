@@ -148,6 +148,7 @@ func idle(st *State, r admission.ResourceState) string {
 	add(elsewhere, "for models it does not serve")
 	add(long, "for a long-context slot")
 	add(endpoint, "that it may not serve")
+	add(st.Admission.QueueTotal-len(st.Admission.Waiters), "further back")
 	return "No waiting request fits: " + strings.Join(why, ", ") + "."
 }
 

@@ -90,6 +90,9 @@ func TestU08_AFreeSlotBesideAQueueSaysWhy(t *testing.T) {
 	require.Equal(t, "No waiting request fits: 1 for a long-context slot.", got.GetNodes()[0].GetProviders()[0].GetIdleBecause())
 	st.Models = nil
 	require.Equal(t, "No waiting request fits: 1 for models it does not serve.", (&Service{}).snapshot(st).GetNodes()[0].GetProviders()[0].GetIdleBecause())
+	st.Admission.QueueTotal = 45
+	require.Equal(t, "No waiting request fits: 1 for models it does not serve, 44 further back.",
+		(&Service{}).snapshot(st).GetNodes()[0].GetProviders()[0].GetIdleBecause(), "more wait than a snapshot lists")
 	st = busy(t)
 	require.Empty(t, (&Service{}).snapshot(st).GetNodes()[0].GetProviders()[0].GetIdleBecause(), "none is free")
 }
