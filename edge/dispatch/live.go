@@ -140,7 +140,7 @@ type Ending struct {
 	InputTokens, OutputTokens int
 	// Empty: a completed answer that has no text, because its length was used up.
 	Empty       bool
-	TraceParent string // as the client sent it
+	TraceParent string // as the client sent it; for observers, and not kept
 	Estimated   int    // input tokens
 	Threshold   int    // from which on it would have been long
 }
@@ -175,7 +175,9 @@ func (t *traffic) end(e *Ending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.live, e.Seq)
-	t.endings[t.ended%keptEndings] = *e
+	kept := &t.endings[t.ended%keptEndings]
+	*kept = *e
+	kept.TraceParent = ""
 	t.ended++
 }
 

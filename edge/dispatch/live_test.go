@@ -134,6 +134,19 @@ func TestWhatANodeSaysOfAFailureIsKeptInPart(t *testing.T) {
 	require.Less(t, r.logs.Len(), 2*keptDetail)
 }
 
+// What a client sends as its trace is as long as it likes: it is for the moment only.
+func TestATraceIsToldAndNotKept(t *testing.T) {
+	r := newRig(t)
+	var told string
+	r.d.Observe(func(e *Ending) { told = e.TraceParent })
+	req := request()
+	req.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	require.Error(t, r.d.Do(t.Context(), req, &sink{}))
+	require.Equal(t, req.TraceParent, told)
+	endings, _ := r.d.Endings(1)
+	require.Empty(t, endings[0].TraceParent)
+}
+
 func TestAnAdminCancelsWhatWaitsAndWhatRuns(t *testing.T) {
 	r := newRig(t)
 	r.connect("n")
