@@ -1,5 +1,3 @@
-// Package admin serves iop.admin.v1: what an operator may do to a running Edge.
-// Who may call it is decided before it is reached.
 package admin
 
 import (
