@@ -80,7 +80,7 @@ func runUp(ctx context.Context, flags upFlags, stdout, stderr io.Writer, log *sl
 		log.Warn("no admin token: the admin API stays closed (give a writable --state-dir)", "error", err)
 		stateDir = ""
 	}
-	nodeToken := auth.NewToken("iop-node-")
+	nodeToken := auth.NewToken(auth.PrefixNode)
 	secrets := up.Credentials{NodeTokenSHA256: auth.HashToken(nodeToken)}
 	if adminToken != "" {
 		secrets.AdminTokenSHA256 = auth.HashToken(adminToken)

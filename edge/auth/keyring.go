@@ -2,6 +2,7 @@ package auth
 
 import (
 	"crypto/subtle"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -16,6 +17,36 @@ type Credentials struct {
 	Read  []Token
 	// Nodes are the tokens of nodes; the name is the node id.
 	Nodes []Token
+	// Joined are the ids of the nodes that have no token here: they are known, and
+	// pass by an issued credential only.
+	Joined []string
+}
+
+// Issued are the credentials that were made beside the configuration.
+type Issued struct {
+	Keys []Key
+	// Nodes are credentials of nodes; the name is the node id, and each of several
+	// of one node passes.
+	Nodes []Token
+}
+
+// Shadows says why the configuration keeps an issued key from passing: what the
+// operator has written wins. Empty = it does not.
+func (c *Credentials) Shadows(k Key) string {
+	for _, own := range c.Keys {
+		if own.Name == k.Name {
+			return "openai.api_keys has a key of this name"
+		}
+		if own.Hash == k.Hash {
+			return "openai.api_keys has the same secret under the name " + own.Name
+		}
+	}
+	for _, t := range slices.Concat(c.Admin, c.Read) {
+		if t.Hash == k.Hash {
+			return "the file has the same secret as a token, under the name " + t.Name
+		}
+	}
+	return ""
 }
 
 // Key is an API key of a client.
@@ -35,12 +66,15 @@ type Token struct {
 	Hash Hash
 }
 
-// Keyring answers whose a presented secret is. It is safe for concurrent use;
-// [Keyring.Apply] replaces the credentials in one step.
+// Keyring answers whose a presented secret is: of the configuration's credentials,
+// and of issued ones where that says nothing else. It is safe for concurrent use;
+// [Keyring.Apply] and [Keyring.Issue] each replace one kind in one step.
 type Keyring struct {
 	current atomic.Pointer[accepted]
 
 	mu     sync.Mutex
+	own    Credentials
+	issued Issued
 	counts map[Hash]*atomic.Int64 // requests of each API key; kept over Apply while not 0
 }
 
@@ -51,6 +85,9 @@ type accepted struct {
 	admin []Token
 	read  []Token
 	nodes []Token
+	// Of the configuration: ids of nodes, ids of those that have a token there, and
+	// names of keys.
+	known, ownNodes, ownKeys map[string]bool
 }
 
 // NewKeyring returns a keyring that accepts the credentials.
@@ -60,16 +97,52 @@ func NewKeyring(c Credentials) *Keyring {
 	return k
 }
 
-// Apply replaces what is accepted. Requests that a key has running still count
-// for that key.
+// Apply replaces what the configuration accepts; what was issued stays. Requests
+// that a key has running still count for that key.
 func (k *Keyring) Apply(c Credentials) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.own = c
+	k.buildLocked()
+}
+
+// Issue replaces what was issued.
+func (k *Keyring) Issue(issued Issued) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.issued = issued
+	k.buildLocked()
+}
+
+func (k *Keyring) buildLocked() {
+	c := &k.own
 	next := &accepted{
 		open:  c.Open,
-		admin: append([]Token(nil), c.Admin...),
-		read:  append([]Token(nil), c.Read...),
-		nodes: append([]Token(nil), c.Nodes...),
+		admin: slices.Clone(c.Admin),
+		read:  slices.Clone(c.Read),
+		nodes: slices.Clone(c.Nodes),
+		known: map[string]bool{}, ownNodes: map[string]bool{}, ownKeys: map[string]bool{},
+	}
+	for _, n := range c.Nodes {
+		next.known[n.Name], next.ownNodes[n.Name] = true, true
+	}
+	for _, key := range c.Keys {
+		next.ownKeys[key.Name] = true
+	}
+	joined := map[string]bool{}
+	for _, id := range c.Joined {
+		next.known[id], joined[id] = true, true
+	}
+	for _, n := range k.issued.Nodes {
+		if joined[n.Name] {
+			next.nodes = append(next.nodes, n)
+		}
+	}
+	keys := slices.Clone(c.Keys)
+	for _, key := range k.issued.Keys {
+		if c.Shadows(key) == "" {
+			keys = append(keys, key)
+		}
 	}
 	counts := map[Hash]*atomic.Int64{}
 	for h, n := range k.counts {
@@ -77,7 +150,7 @@ func (k *Keyring) Apply(c Credentials) {
 			counts[h] = n
 		}
 	}
-	for _, key := range c.Keys {
+	for _, key := range keys {
 		running := k.counts[key.Hash]
 		if running == nil {
 			running = new(atomic.Int64)
@@ -122,14 +195,34 @@ func (k *Keyring) Reader(secret string) (name string, ok bool) {
 // Node judges the token of a node that registers: whether the node is
 // configured, and whether the token is its own.
 func (k *Keyring) Node(id, secret string) (known, ok bool) {
-	h := hashOf(secret)
-	for _, n := range k.current.Load().nodes {
+	h, now := hashOf(secret), k.current.Load()
+	for _, n := range now.nodes {
 		own := subtle.ConstantTimeCompare(h[:], n.Hash[:]) == 1
 		if n.Name == id {
-			known, ok = true, own && secret != ""
+			ok = ok || own && secret != ""
 		}
 	}
-	return known, ok
+	return now.known[id], ok
+}
+
+// Configured reports whether the configuration has an API key of the name.
+func (k *Keyring) Configured(name string) bool { return k.current.Load().ownKeys[name] }
+
+// Configures reports whether the configuration has a node, and whether it has a
+// token of it.
+func (k *Keyring) Configures(node string) (known, token bool) {
+	now := k.current.Load()
+	return now.known[node], now.ownNodes[node]
+}
+
+// Running is how many requests of the key with this hash are admitted now.
+func (k *Keyring) Running(h Hash) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n := k.counts[h]; n != nil {
+		return int(n.Load())
+	}
+	return 0
 }
 
 func find(tokens []Token, secret string) (string, bool) {

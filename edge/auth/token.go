@@ -38,12 +38,33 @@ func HashToken(secret string) string {
 	return hex.EncodeToString(h[:])
 }
 
+// HashOf is the SHA-256 of a secret.
+func HashOf(secret string) Hash { return hashOf(secret) }
+
+// The prefixes of secrets, by which people, and programs that look for leaked
+// secrets, tell what one is.
+const (
+	PrefixKey   = "iop-key-"
+	PrefixRead  = "iop-read-"
+	PrefixAdmin = "iop-admin-"
+	PrefixNode  = "iop-node-"
+	PrefixJoin  = "iop-join-"
+)
+
 // NewToken makes a secret of 256 random bits: the prefix, which tells people
 // what it is for, and 43 characters of unpadded base64url.
 func NewToken(prefix string) string {
 	var b [32]byte
 	rand.Read(b[:]) // never fails: it ends the process instead
 	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// NewID makes a short random name for something, which is no secret: 8 hexadecimal
+// digits.
+func NewID() string {
+	var b [4]byte
+	rand.Read(b[:]) // never fails: it ends the process instead
+	return hex.EncodeToString(b[:])
 }
 
 // BearerToken takes the secret out of an Authorization header: the scheme in any

@@ -89,6 +89,8 @@ type Service struct {
 	// Forget gives up what the input estimate has learned of a served target ("" = of all), and
 	// returns how many kinds of text that was.
 	Forget func(by Caller, target string) int
+	// Credentials makes and takes away secrets.
+	Credentials Credentials
 }
 
 // ReloadConfig re-reads the configuration file.

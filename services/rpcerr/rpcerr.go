@@ -51,6 +51,7 @@ func From(err error) error {
 		refused  *config.RefusedChangeError
 		unknown  *NotConfiguredError
 		noFile   *configs.UnreadableError
+		issued   = ofCredentials(err)
 	)
 	switch {
 	case err == nil:
@@ -71,6 +72,8 @@ func From(err error) error {
 		return connect.NewError(connect.CodeUnavailable, ErrStopping)
 	case errors.As(err, &unknown):
 		return connect.NewError(connect.CodeNotFound, unknown)
+	case issued != nil:
+		return issued
 	case errors.As(err, &refused):
 		return connect.NewError(connect.CodeInvalidArgument, refused)
 	case errors.As(err, &noFile):

@@ -31,7 +31,7 @@ func AdminToken(stateDir string) (token, file string, err error) {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return "", "", fmt.Errorf("state folder: %w", err)
 	}
-	token = auth.NewToken("iop-admin-")
+	token = auth.NewToken(auth.PrefixAdmin)
 	// O_EXCL: of two processes that start at once, one makes the token and the
 	// other fails rather than show a token that is not in the file.
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -13,6 +13,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -761,11 +762,971 @@ func (x *Override) GetBy() string {
 	return ""
 }
 
+// CreateKeyRequest says what the key is to be.
+type CreateKeyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For people and logs; no control characters, and no space at either end.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Models it may name; empty = all.
+	Models []string `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
+	// Most requests at once, waiting ones included; 0 = no limit.
+	MaxConcurrent uint32 `protobuf:"varint,3,opt,name=max_concurrent,json=maxConcurrent,proto3" json:"max_concurrent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateKeyRequest) Reset() {
+	*x = CreateKeyRequest{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateKeyRequest) ProtoMessage() {}
+
+func (x *CreateKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateKeyRequest.ProtoReflect.Descriptor instead.
+func (*CreateKeyRequest) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CreateKeyRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateKeyRequest) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *CreateKeyRequest) GetMaxConcurrent() uint32 {
+	if x != nil {
+		return x.MaxConcurrent
+	}
+	return 0
+}
+
+// CreateKeyResponse has the key.
+type CreateKeyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The secret, which cannot be had again.
+	Secret string `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	// What is known of it.
+	Key *ApiKey `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Whether API keys are asked for at all: edge.auth.mode is keys.
+	AskedFor      bool `protobuf:"varint,3,opt,name=asked_for,json=askedFor,proto3" json:"asked_for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateKeyResponse) Reset() {
+	*x = CreateKeyResponse{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateKeyResponse) ProtoMessage() {}
+
+func (x *CreateKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateKeyResponse.ProtoReflect.Descriptor instead.
+func (*CreateKeyResponse) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CreateKeyResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *CreateKeyResponse) GetKey() *ApiKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *CreateKeyResponse) GetAskedFor() bool {
+	if x != nil {
+		return x.AskedFor
+	}
+	return false
+}
+
+// ApiKey is what is known of an API key.
+type ApiKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For people and logs.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Where it is: "file" or "state".
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// When it was made; absent for one of the file.
+	Created *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created,proto3" json:"created,omitempty"`
+	// Name of the admin token that made it; empty for one of the file.
+	By string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	// Models it may name; empty = all.
+	Models []string `protobuf:"bytes,5,rep,name=models,proto3" json:"models,omitempty"`
+	// Most requests at once, waiting ones included; 0 = no limit.
+	MaxConcurrent uint32 `protobuf:"varint,6,opt,name=max_concurrent,json=maxConcurrent,proto3" json:"max_concurrent,omitempty"`
+	// Requests of it that wait or run now.
+	Running uint32 `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`
+	// Why it does not pass: the file has one of the same name, or the same secret; empty if it does.
+	RefusedBecause string `protobuf:"bytes,8,opt,name=refused_because,json=refusedBecause,proto3" json:"refused_because,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ApiKey) Reset() {
+	*x = ApiKey{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApiKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApiKey) ProtoMessage() {}
+
+func (x *ApiKey) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApiKey.ProtoReflect.Descriptor instead.
+func (*ApiKey) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ApiKey) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ApiKey) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ApiKey) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *ApiKey) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ApiKey) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *ApiKey) GetMaxConcurrent() uint32 {
+	if x != nil {
+		return x.MaxConcurrent
+	}
+	return 0
+}
+
+func (x *ApiKey) GetRunning() uint32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *ApiKey) GetRefusedBecause() string {
+	if x != nil {
+		return x.RefusedBecause
+	}
+	return ""
+}
+
+// ListKeysRequest asks for the keys.
+type ListKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListKeysRequest) Reset() {
+	*x = ListKeysRequest{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListKeysRequest) ProtoMessage() {}
+
+func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
+func (*ListKeysRequest) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+// ListKeysResponse has them.
+type ListKeysResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those of the file in its order, then the others by name.
+	Keys []*ApiKey `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Whether API keys are asked for at all: edge.auth.mode is keys.
+	AskedFor      bool `protobuf:"varint,2,opt,name=asked_for,json=askedFor,proto3" json:"asked_for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListKeysResponse) Reset() {
+	*x = ListKeysResponse{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListKeysResponse) ProtoMessage() {}
+
+func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
+func (*ListKeysResponse) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListKeysResponse) GetKeys() []*ApiKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ListKeysResponse) GetAskedFor() bool {
+	if x != nil {
+		return x.AskedFor
+	}
+	return false
+}
+
+// RevokeKeyRequest names a key.
+type RevokeKeyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeKeyRequest) Reset() {
+	*x = RevokeKeyRequest{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeKeyRequest) ProtoMessage() {}
+
+func (x *RevokeKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeKeyRequest.ProtoReflect.Descriptor instead.
+func (*RevokeKeyRequest) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RevokeKeyRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// RevokeKeyResponse says what has become of it.
+type RevokeKeyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether this outlasts a restart of the Edge.
+	Durable bool `protobuf:"varint,1,opt,name=durable,proto3" json:"durable,omitempty"`
+	// Why not; empty if it does.
+	NotDurableBecause string `protobuf:"bytes,2,opt,name=not_durable_because,json=notDurableBecause,proto3" json:"not_durable_because,omitempty"`
+	// Requests of it that wait or run; they go on.
+	Running       uint32 `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeKeyResponse) Reset() {
+	*x = RevokeKeyResponse{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeKeyResponse) ProtoMessage() {}
+
+func (x *RevokeKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeKeyResponse.ProtoReflect.Descriptor instead.
+func (*RevokeKeyResponse) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RevokeKeyResponse) GetDurable() bool {
+	if x != nil {
+		return x.Durable
+	}
+	return false
+}
+
+func (x *RevokeKeyResponse) GetNotDurableBecause() string {
+	if x != nil {
+		return x.NotDurableBecause
+	}
+	return ""
+}
+
+func (x *RevokeKeyResponse) GetRunning() uint32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+// CreateJoinTokenRequest names a node.
+type CreateJoinTokenRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of a configured node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// How long the token serves; absent = 24 h, which is also the longest.
+	Life          *durationpb.Duration `protobuf:"bytes,2,opt,name=life,proto3" json:"life,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoinTokenRequest) Reset() {
+	*x = CreateJoinTokenRequest{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoinTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoinTokenRequest) ProtoMessage() {}
+
+func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
+func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *CreateJoinTokenRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenRequest) GetLife() *durationpb.Duration {
+	if x != nil {
+		return x.Life
+	}
+	return nil
+}
+
+// CreateJoinTokenResponse has the token.
+type CreateJoinTokenResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The secret, which cannot be had again.
+	Secret string `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	// What is known of it.
+	Token         *JoinToken `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoinTokenResponse) Reset() {
+	*x = CreateJoinTokenResponse{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoinTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoinTokenResponse) ProtoMessage() {}
+
+func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
+func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CreateJoinTokenResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenResponse) GetToken() *JoinToken {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+// JoinToken is what is known of a join token.
+type JoinToken struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names it in logs.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The node that it serves.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// When it was made.
+	Created *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created,proto3" json:"created,omitempty"`
+	// When it ends.
+	Expires *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expires,proto3" json:"expires,omitempty"`
+	// Name of the admin token that made it.
+	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinToken) Reset() {
+	*x = JoinToken{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinToken) ProtoMessage() {}
+
+func (x *JoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
+func (*JoinToken) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *JoinToken) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *JoinToken) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *JoinToken) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *JoinToken) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *JoinToken) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// ListNodeCredentialsRequest asks for them.
+type ListNodeCredentialsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodeCredentialsRequest) Reset() {
+	*x = ListNodeCredentialsRequest{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodeCredentialsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodeCredentialsRequest) ProtoMessage() {}
+
+func (x *ListNodeCredentialsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodeCredentialsRequest.ProtoReflect.Descriptor instead.
+func (*ListNodeCredentialsRequest) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+// ListNodeCredentialsResponse has them.
+type ListNodeCredentialsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Join tokens that were not used and have not expired, by node.
+	JoinTokens []*JoinToken `protobuf:"bytes,1,rep,name=join_tokens,json=joinTokens,proto3" json:"join_tokens,omitempty"`
+	// Every configured node in the order of the file, then others that have a credential, by id.
+	Nodes         []*NodeCredential `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodeCredentialsResponse) Reset() {
+	*x = ListNodeCredentialsResponse{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodeCredentialsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodeCredentialsResponse) ProtoMessage() {}
+
+func (x *ListNodeCredentialsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodeCredentialsResponse.ProtoReflect.Descriptor instead.
+func (*ListNodeCredentialsResponse) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListNodeCredentialsResponse) GetJoinTokens() []*JoinToken {
+	if x != nil {
+		return x.JoinTokens
+	}
+	return nil
+}
+
+func (x *ListNodeCredentialsResponse) GetNodes() []*NodeCredential {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// NodeCredential is what is known of how a node shows who it is.
+type NodeCredential struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Where its token or credential is: "file", "state", or empty while it has not joined.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// When its credential was made; absent for one of the file.
+	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// When it was last used, as far as this is known: of one of the state, it is kept with the next change of the file only.
+	LastUsed *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_used,json=lastUsed,proto3" json:"last_used,omitempty"`
+	// Whether the node is connected.
+	Connected bool `protobuf:"varint,5,opt,name=connected,proto3" json:"connected,omitempty"`
+	// Id of the join token that it came by; empty for one of the file.
+	JoinedBy string `protobuf:"bytes,6,opt,name=joined_by,json=joinedBy,proto3" json:"joined_by,omitempty"`
+	// Whether its former credential still passes, until this one is used.
+	FormerPasses bool `protobuf:"varint,7,opt,name=former_passes,json=formerPasses,proto3" json:"former_passes,omitempty"`
+	// Why its credential does not pass: the file has a token for it, or does not have the node; empty if it does.
+	RefusedBecause string `protobuf:"bytes,8,opt,name=refused_because,json=refusedBecause,proto3" json:"refused_because,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *NodeCredential) Reset() {
+	*x = NodeCredential{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeCredential) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeCredential) ProtoMessage() {}
+
+func (x *NodeCredential) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeCredential.ProtoReflect.Descriptor instead.
+func (*NodeCredential) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *NodeCredential) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeCredential) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *NodeCredential) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *NodeCredential) GetLastUsed() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastUsed
+	}
+	return nil
+}
+
+func (x *NodeCredential) GetConnected() bool {
+	if x != nil {
+		return x.Connected
+	}
+	return false
+}
+
+func (x *NodeCredential) GetJoinedBy() string {
+	if x != nil {
+		return x.JoinedBy
+	}
+	return ""
+}
+
+func (x *NodeCredential) GetFormerPasses() bool {
+	if x != nil {
+		return x.FormerPasses
+	}
+	return false
+}
+
+func (x *NodeCredential) GetRefusedBecause() string {
+	if x != nil {
+		return x.RefusedBecause
+	}
+	return ""
+}
+
+// RevokeNodeRequest names a node.
+type RevokeNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeNodeRequest) Reset() {
+	*x = RevokeNodeRequest{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeNodeRequest) ProtoMessage() {}
+
+func (x *RevokeNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeNodeRequest.ProtoReflect.Descriptor instead.
+func (*RevokeNodeRequest) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RevokeNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// RevokeNodeResponse says what was taken away.
+type RevokeNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it had a credential.
+	Credential bool `protobuf:"varint,1,opt,name=credential,proto3" json:"credential,omitempty"`
+	// Join tokens of it that still served.
+	JoinTokens uint32 `protobuf:"varint,2,opt,name=join_tokens,json=joinTokens,proto3" json:"join_tokens,omitempty"`
+	// Whether its session was ended.
+	WasConnected bool `protobuf:"varint,3,opt,name=was_connected,json=wasConnected,proto3" json:"was_connected,omitempty"`
+	// Whether this outlasts a restart of the Edge.
+	Durable bool `protobuf:"varint,4,opt,name=durable,proto3" json:"durable,omitempty"`
+	// Why not; empty if it does.
+	NotDurableBecause string `protobuf:"bytes,5,opt,name=not_durable_because,json=notDurableBecause,proto3" json:"not_durable_because,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *RevokeNodeResponse) Reset() {
+	*x = RevokeNodeResponse{}
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeNodeResponse) ProtoMessage() {}
+
+func (x *RevokeNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_admin_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeNodeResponse.ProtoReflect.Descriptor instead.
+func (*RevokeNodeResponse) Descriptor() ([]byte, []int) {
+	return file_iop_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RevokeNodeResponse) GetCredential() bool {
+	if x != nil {
+		return x.Credential
+	}
+	return false
+}
+
+func (x *RevokeNodeResponse) GetJoinTokens() uint32 {
+	if x != nil {
+		return x.JoinTokens
+	}
+	return 0
+}
+
+func (x *RevokeNodeResponse) GetWasConnected() bool {
+	if x != nil {
+		return x.WasConnected
+	}
+	return false
+}
+
+func (x *RevokeNodeResponse) GetDurable() bool {
+	if x != nil {
+		return x.Durable
+	}
+	return false
+}
+
+func (x *RevokeNodeResponse) GetNotDurableBecause() string {
+	if x != nil {
+		return x.NotDurableBecause
+	}
+	return ""
+}
+
 var File_iop_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_iop_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x18iop/admin/v1/admin.proto\x12\fiop.admin.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x15\n" +
+	"\x18iop/admin/v1/admin.proto\x12\fiop.admin.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x15\n" +
 	"\x13ReloadConfigRequest\"\x9a\x01\n" +
 	"\x14ReloadConfigResponse\x12'\n" +
 	"\x0fconfig_revision\x18\x01 \x01(\x04R\x0econfigRevision\x12\x18\n" +
@@ -810,19 +1771,94 @@ const file_iop_admin_v1_admin_proto_rawDesc = "" +
 	"\bOverride\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x0e\n" +
-	"\x02by\x18\x03 \x01(\tR\x02by*\xa0\x01\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\"\xa9\x01\n" +
+	"\x10CreateKeyRequest\x12@\n" +
+	"\x04name\x18\x01 \x01(\tB,\xbaH)r'\x18\x80\x012\"^[^\\p{C}\\s]([^\\p{C}]*[^\\p{C}\\s])?$R\x04name\x12,\n" +
+	"\x06models\x18\x02 \x03(\tB\x14\xbaH\x11\x92\x01\x0e\x10\xe8\a\x18\x01\"\ar\x05\x10\x01\x18\x80\x02R\x06models\x12%\n" +
+	"\x0emax_concurrent\x18\x03 \x01(\rR\rmaxConcurrent\"u\n" +
+	"\x11CreateKeyResponse\x12\x1b\n" +
+	"\x06secret\x18\x01 \x01(\tB\x03\x80\x01\x01R\x06secret\x12&\n" +
+	"\x03key\x18\x02 \x01(\v2\x14.iop.admin.v1.ApiKeyR\x03key\x12\x1b\n" +
+	"\tasked_for\x18\x03 \x01(\bR\baskedFor\"\xfc\x01\n" +
+	"\x06ApiKey\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x124\n" +
+	"\acreated\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\x12\x16\n" +
+	"\x06models\x18\x05 \x03(\tR\x06models\x12%\n" +
+	"\x0emax_concurrent\x18\x06 \x01(\rR\rmaxConcurrent\x12\x18\n" +
+	"\arunning\x18\a \x01(\rR\arunning\x12'\n" +
+	"\x0frefused_because\x18\b \x01(\tR\x0erefusedBecause\"\x11\n" +
+	"\x0fListKeysRequest\"Y\n" +
+	"\x10ListKeysResponse\x12(\n" +
+	"\x04keys\x18\x01 \x03(\v2\x14.iop.admin.v1.ApiKeyR\x04keys\x12\x1b\n" +
+	"\tasked_for\x18\x02 \x01(\bR\baskedFor\"2\n" +
+	"\x10RevokeKeyRequest\x12\x1e\n" +
+	"\x04name\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04name\"w\n" +
+	"\x11RevokeKeyResponse\x12\x18\n" +
+	"\adurable\x18\x01 \x01(\bR\adurable\x12.\n" +
+	"\x13not_durable_because\x18\x02 \x01(\tR\x11notDurableBecause\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\rR\arunning\"y\n" +
+	"\x16CreateJoinTokenRequest\x12\x1e\n" +
+	"\x04node\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04node\x12?\n" +
+	"\x04life\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\"\x04\b\x80\xa3\x052\x02\b\x01R\x04life\"e\n" +
+	"\x17CreateJoinTokenResponse\x12\x1b\n" +
+	"\x06secret\x18\x01 \x01(\tB\x03\x80\x01\x01R\x06secret\x12-\n" +
+	"\x05token\x18\x02 \x01(\v2\x17.iop.admin.v1.JoinTokenR\x05token\"\xab\x01\n" +
+	"\tJoinToken\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x124\n" +
+	"\acreated\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x124\n" +
+	"\aexpires\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\"\x1c\n" +
+	"\x1aListNodeCredentialsRequest\"\x8b\x01\n" +
+	"\x1bListNodeCredentialsResponse\x128\n" +
+	"\vjoin_tokens\x18\x01 \x03(\v2\x17.iop.admin.v1.JoinTokenR\n" +
+	"joinTokens\x122\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x1c.iop.admin.v1.NodeCredentialR\x05nodes\"\xb0\x02\n" +
+	"\x0eNodeCredential\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x127\n" +
+	"\tlast_used\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\blastUsed\x12\x1c\n" +
+	"\tconnected\x18\x05 \x01(\bR\tconnected\x12\x1b\n" +
+	"\tjoined_by\x18\x06 \x01(\tR\bjoinedBy\x12#\n" +
+	"\rformer_passes\x18\a \x01(\bR\fformerPasses\x12'\n" +
+	"\x0frefused_because\x18\b \x01(\tR\x0erefusedBecause\"3\n" +
+	"\x11RevokeNodeRequest\x12\x1e\n" +
+	"\x04node\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04node\"\xc4\x01\n" +
+	"\x12RevokeNodeResponse\x12\x1e\n" +
+	"\n" +
+	"credential\x18\x01 \x01(\bR\n" +
+	"credential\x12\x1f\n" +
+	"\vjoin_tokens\x18\x02 \x01(\rR\n" +
+	"joinTokens\x12#\n" +
+	"\rwas_connected\x18\x03 \x01(\bR\fwasConnected\x12\x18\n" +
+	"\adurable\x18\x04 \x01(\bR\adurable\x12.\n" +
+	"\x13not_durable_because\x18\x05 \x01(\tR\x11notDurableBecause*\xa0\x01\n" +
 	"\x0eOverrideAction\x12\x1f\n" +
 	"\x1bOVERRIDE_ACTION_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OVERRIDE_ACTION_ENABLE\x10\x01\x12\x1b\n" +
 	"\x17OVERRIDE_ACTION_DISABLE\x10\x02\x12\x19\n" +
 	"\x15OVERRIDE_ACTION_DRAIN\x10\x03\x12\x19\n" +
-	"\x15OVERRIDE_ACTION_RESET\x10\x042\xc9\x03\n" +
+	"\x15OVERRIDE_ACTION_RESET\x10\x042\xd7\a\n" +
 	"\fAdminService\x12U\n" +
 	"\fReloadConfig\x12!.iop.admin.v1.ReloadConfigRequest\x1a\".iop.admin.v1.ReloadConfigResponse\x12W\n" +
 	"\vCheckConfig\x12 .iop.admin.v1.CheckConfigRequest\x1a!.iop.admin.v1.CheckConfigResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\rCancelRequest\x12\".iop.admin.v1.CancelRequestRequest\x1a#.iop.admin.v1.CancelRequestResponse\x12R\n" +
 	"\vSetOverride\x12 .iop.admin.v1.SetOverrideRequest\x1a!.iop.admin.v1.SetOverrideResponse\x12[\n" +
-	"\x0eResetEstimates\x12#.iop.admin.v1.ResetEstimatesRequest\x1a$.iop.admin.v1.ResetEstimatesResponseB4Z2github.com/iop-dev/iop/gen/go/iop/admin/v1;adminv1b\x06proto3"
+	"\x0eResetEstimates\x12#.iop.admin.v1.ResetEstimatesRequest\x1a$.iop.admin.v1.ResetEstimatesResponse\x12L\n" +
+	"\tCreateKey\x12\x1e.iop.admin.v1.CreateKeyRequest\x1a\x1f.iop.admin.v1.CreateKeyResponse\x12N\n" +
+	"\bListKeys\x12\x1d.iop.admin.v1.ListKeysRequest\x1a\x1e.iop.admin.v1.ListKeysResponse\"\x03\x90\x02\x01\x12L\n" +
+	"\tRevokeKey\x12\x1e.iop.admin.v1.RevokeKeyRequest\x1a\x1f.iop.admin.v1.RevokeKeyResponse\x12^\n" +
+	"\x0fCreateJoinToken\x12$.iop.admin.v1.CreateJoinTokenRequest\x1a%.iop.admin.v1.CreateJoinTokenResponse\x12o\n" +
+	"\x13ListNodeCredentials\x12(.iop.admin.v1.ListNodeCredentialsRequest\x1a).iop.admin.v1.ListNodeCredentialsResponse\"\x03\x90\x02\x01\x12O\n" +
+	"\n" +
+	"RevokeNode\x12\x1f.iop.admin.v1.RevokeNodeRequest\x1a .iop.admin.v1.RevokeNodeResponseB4Z2github.com/iop-dev/iop/gen/go/iop/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_iop_admin_v1_admin_proto_rawDescOnce sync.Once
@@ -837,41 +1873,80 @@ func file_iop_admin_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_iop_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_iop_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_iop_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_iop_admin_v1_admin_proto_goTypes = []any{
-	(OverrideAction)(0),            // 0: iop.admin.v1.OverrideAction
-	(*ReloadConfigRequest)(nil),    // 1: iop.admin.v1.ReloadConfigRequest
-	(*ReloadConfigResponse)(nil),   // 2: iop.admin.v1.ReloadConfigResponse
-	(*CheckConfigRequest)(nil),     // 3: iop.admin.v1.CheckConfigRequest
-	(*CheckConfigResponse)(nil),    // 4: iop.admin.v1.CheckConfigResponse
-	(*CancelRequestRequest)(nil),   // 5: iop.admin.v1.CancelRequestRequest
-	(*CancelRequestResponse)(nil),  // 6: iop.admin.v1.CancelRequestResponse
-	(*SetOverrideRequest)(nil),     // 7: iop.admin.v1.SetOverrideRequest
-	(*SetOverrideResponse)(nil),    // 8: iop.admin.v1.SetOverrideResponse
-	(*ResetEstimatesRequest)(nil),  // 9: iop.admin.v1.ResetEstimatesRequest
-	(*ResetEstimatesResponse)(nil), // 10: iop.admin.v1.ResetEstimatesResponse
-	(*Override)(nil),               // 11: iop.admin.v1.Override
-	(*timestamppb.Timestamp)(nil),  // 12: google.protobuf.Timestamp
+	(OverrideAction)(0),                 // 0: iop.admin.v1.OverrideAction
+	(*ReloadConfigRequest)(nil),         // 1: iop.admin.v1.ReloadConfigRequest
+	(*ReloadConfigResponse)(nil),        // 2: iop.admin.v1.ReloadConfigResponse
+	(*CheckConfigRequest)(nil),          // 3: iop.admin.v1.CheckConfigRequest
+	(*CheckConfigResponse)(nil),         // 4: iop.admin.v1.CheckConfigResponse
+	(*CancelRequestRequest)(nil),        // 5: iop.admin.v1.CancelRequestRequest
+	(*CancelRequestResponse)(nil),       // 6: iop.admin.v1.CancelRequestResponse
+	(*SetOverrideRequest)(nil),          // 7: iop.admin.v1.SetOverrideRequest
+	(*SetOverrideResponse)(nil),         // 8: iop.admin.v1.SetOverrideResponse
+	(*ResetEstimatesRequest)(nil),       // 9: iop.admin.v1.ResetEstimatesRequest
+	(*ResetEstimatesResponse)(nil),      // 10: iop.admin.v1.ResetEstimatesResponse
+	(*Override)(nil),                    // 11: iop.admin.v1.Override
+	(*CreateKeyRequest)(nil),            // 12: iop.admin.v1.CreateKeyRequest
+	(*CreateKeyResponse)(nil),           // 13: iop.admin.v1.CreateKeyResponse
+	(*ApiKey)(nil),                      // 14: iop.admin.v1.ApiKey
+	(*ListKeysRequest)(nil),             // 15: iop.admin.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),            // 16: iop.admin.v1.ListKeysResponse
+	(*RevokeKeyRequest)(nil),            // 17: iop.admin.v1.RevokeKeyRequest
+	(*RevokeKeyResponse)(nil),           // 18: iop.admin.v1.RevokeKeyResponse
+	(*CreateJoinTokenRequest)(nil),      // 19: iop.admin.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),     // 20: iop.admin.v1.CreateJoinTokenResponse
+	(*JoinToken)(nil),                   // 21: iop.admin.v1.JoinToken
+	(*ListNodeCredentialsRequest)(nil),  // 22: iop.admin.v1.ListNodeCredentialsRequest
+	(*ListNodeCredentialsResponse)(nil), // 23: iop.admin.v1.ListNodeCredentialsResponse
+	(*NodeCredential)(nil),              // 24: iop.admin.v1.NodeCredential
+	(*RevokeNodeRequest)(nil),           // 25: iop.admin.v1.RevokeNodeRequest
+	(*RevokeNodeResponse)(nil),          // 26: iop.admin.v1.RevokeNodeResponse
+	(*timestamppb.Timestamp)(nil),       // 27: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 28: google.protobuf.Duration
 }
 var file_iop_admin_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: iop.admin.v1.SetOverrideRequest.action:type_name -> iop.admin.v1.OverrideAction
 	11, // 1: iop.admin.v1.SetOverrideResponse.override:type_name -> iop.admin.v1.Override
-	12, // 2: iop.admin.v1.Override.since:type_name -> google.protobuf.Timestamp
-	1,  // 3: iop.admin.v1.AdminService.ReloadConfig:input_type -> iop.admin.v1.ReloadConfigRequest
-	3,  // 4: iop.admin.v1.AdminService.CheckConfig:input_type -> iop.admin.v1.CheckConfigRequest
-	5,  // 5: iop.admin.v1.AdminService.CancelRequest:input_type -> iop.admin.v1.CancelRequestRequest
-	7,  // 6: iop.admin.v1.AdminService.SetOverride:input_type -> iop.admin.v1.SetOverrideRequest
-	9,  // 7: iop.admin.v1.AdminService.ResetEstimates:input_type -> iop.admin.v1.ResetEstimatesRequest
-	2,  // 8: iop.admin.v1.AdminService.ReloadConfig:output_type -> iop.admin.v1.ReloadConfigResponse
-	4,  // 9: iop.admin.v1.AdminService.CheckConfig:output_type -> iop.admin.v1.CheckConfigResponse
-	6,  // 10: iop.admin.v1.AdminService.CancelRequest:output_type -> iop.admin.v1.CancelRequestResponse
-	8,  // 11: iop.admin.v1.AdminService.SetOverride:output_type -> iop.admin.v1.SetOverrideResponse
-	10, // 12: iop.admin.v1.AdminService.ResetEstimates:output_type -> iop.admin.v1.ResetEstimatesResponse
-	8,  // [8:13] is the sub-list for method output_type
-	3,  // [3:8] is the sub-list for method input_type
-	3,  // [3:3] is the sub-list for extension type_name
-	3,  // [3:3] is the sub-list for extension extendee
-	0,  // [0:3] is the sub-list for field type_name
+	27, // 2: iop.admin.v1.Override.since:type_name -> google.protobuf.Timestamp
+	14, // 3: iop.admin.v1.CreateKeyResponse.key:type_name -> iop.admin.v1.ApiKey
+	27, // 4: iop.admin.v1.ApiKey.created:type_name -> google.protobuf.Timestamp
+	14, // 5: iop.admin.v1.ListKeysResponse.keys:type_name -> iop.admin.v1.ApiKey
+	28, // 6: iop.admin.v1.CreateJoinTokenRequest.life:type_name -> google.protobuf.Duration
+	21, // 7: iop.admin.v1.CreateJoinTokenResponse.token:type_name -> iop.admin.v1.JoinToken
+	27, // 8: iop.admin.v1.JoinToken.created:type_name -> google.protobuf.Timestamp
+	27, // 9: iop.admin.v1.JoinToken.expires:type_name -> google.protobuf.Timestamp
+	21, // 10: iop.admin.v1.ListNodeCredentialsResponse.join_tokens:type_name -> iop.admin.v1.JoinToken
+	24, // 11: iop.admin.v1.ListNodeCredentialsResponse.nodes:type_name -> iop.admin.v1.NodeCredential
+	27, // 12: iop.admin.v1.NodeCredential.since:type_name -> google.protobuf.Timestamp
+	27, // 13: iop.admin.v1.NodeCredential.last_used:type_name -> google.protobuf.Timestamp
+	1,  // 14: iop.admin.v1.AdminService.ReloadConfig:input_type -> iop.admin.v1.ReloadConfigRequest
+	3,  // 15: iop.admin.v1.AdminService.CheckConfig:input_type -> iop.admin.v1.CheckConfigRequest
+	5,  // 16: iop.admin.v1.AdminService.CancelRequest:input_type -> iop.admin.v1.CancelRequestRequest
+	7,  // 17: iop.admin.v1.AdminService.SetOverride:input_type -> iop.admin.v1.SetOverrideRequest
+	9,  // 18: iop.admin.v1.AdminService.ResetEstimates:input_type -> iop.admin.v1.ResetEstimatesRequest
+	12, // 19: iop.admin.v1.AdminService.CreateKey:input_type -> iop.admin.v1.CreateKeyRequest
+	15, // 20: iop.admin.v1.AdminService.ListKeys:input_type -> iop.admin.v1.ListKeysRequest
+	17, // 21: iop.admin.v1.AdminService.RevokeKey:input_type -> iop.admin.v1.RevokeKeyRequest
+	19, // 22: iop.admin.v1.AdminService.CreateJoinToken:input_type -> iop.admin.v1.CreateJoinTokenRequest
+	22, // 23: iop.admin.v1.AdminService.ListNodeCredentials:input_type -> iop.admin.v1.ListNodeCredentialsRequest
+	25, // 24: iop.admin.v1.AdminService.RevokeNode:input_type -> iop.admin.v1.RevokeNodeRequest
+	2,  // 25: iop.admin.v1.AdminService.ReloadConfig:output_type -> iop.admin.v1.ReloadConfigResponse
+	4,  // 26: iop.admin.v1.AdminService.CheckConfig:output_type -> iop.admin.v1.CheckConfigResponse
+	6,  // 27: iop.admin.v1.AdminService.CancelRequest:output_type -> iop.admin.v1.CancelRequestResponse
+	8,  // 28: iop.admin.v1.AdminService.SetOverride:output_type -> iop.admin.v1.SetOverrideResponse
+	10, // 29: iop.admin.v1.AdminService.ResetEstimates:output_type -> iop.admin.v1.ResetEstimatesResponse
+	13, // 30: iop.admin.v1.AdminService.CreateKey:output_type -> iop.admin.v1.CreateKeyResponse
+	16, // 31: iop.admin.v1.AdminService.ListKeys:output_type -> iop.admin.v1.ListKeysResponse
+	18, // 32: iop.admin.v1.AdminService.RevokeKey:output_type -> iop.admin.v1.RevokeKeyResponse
+	20, // 33: iop.admin.v1.AdminService.CreateJoinToken:output_type -> iop.admin.v1.CreateJoinTokenResponse
+	23, // 34: iop.admin.v1.AdminService.ListNodeCredentials:output_type -> iop.admin.v1.ListNodeCredentialsResponse
+	26, // 35: iop.admin.v1.AdminService.RevokeNode:output_type -> iop.admin.v1.RevokeNodeResponse
+	25, // [25:36] is the sub-list for method output_type
+	14, // [14:25] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_iop_admin_v1_admin_proto_init() }
@@ -889,7 +1964,7 @@ func file_iop_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_admin_v1_admin_proto_rawDesc), len(file_iop_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -138,7 +138,7 @@ type Edge struct {
 	ReadTokens []*Token `protobuf:"bytes,8,rep,name=read_tokens,json=readTokens,proto3" json:"read_tokens,omitempty"`
 	// Largest request body in bytes; omitted = 33554432.
 	BodyLimitBytes *uint64 `protobuf:"varint,9,opt,name=body_limit_bytes,json=bodyLimitBytes,proto3,oneof" json:"body_limit_bytes,omitempty"`
-	// Folder for what must survive a restart: what admins have set. Omitted = it does not survive.
+	// Folder for what must survive a restart: what admins have set, the API keys and the credentials of nodes that they have made. Omitted = it does not survive, and they cannot make any.
 	StateDir string `protobuf:"bytes,10,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`
 	// Whether API keys are asked for.
 	Auth *Auth `protobuf:"bytes,11,opt,name=auth,proto3" json:"auth,omitempty"`
@@ -1059,8 +1059,9 @@ func (x *Candidate) GetTarget() string {
 	return ""
 }
 
-// Node is a machine that may register. Exactly one of token_sha256, token_file
-// and token_env is given.
+// Node is a machine that may register. At most one of token_sha256, token_file
+// and token_env is given; none where edge.state_dir is set: then the node enters
+// by a join token.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique.
@@ -1511,6 +1512,8 @@ type NodeIdentity struct {
 	TokenFile string `protobuf:"bytes,5,opt,name=token_file,json=tokenFile,proto3" json:"token_file,omitempty"`
 	// Environment variable with the node token.
 	TokenEnv string `protobuf:"bytes,6,opt,name=token_env,json=tokenEnv,proto3" json:"token_env,omitempty"`
+	// In place of these two: file with the credential that the node was given when it joined; the node rewrites it when the Edge replaces the credential.
+	CredentialFile string `protobuf:"bytes,8,opt,name=credential_file,json=credentialFile,proto3" json:"credential_file,omitempty"`
 	// How long running requests may go on once the node is told to stop, in milliseconds; omitted = 30000, 0 = not at all.
 	StopGraceMs   *uint32 `protobuf:"varint,7,opt,name=stop_grace_ms,json=stopGraceMs,proto3,oneof" json:"stop_grace_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1585,6 +1588,13 @@ func (x *NodeIdentity) GetTokenFile() string {
 func (x *NodeIdentity) GetTokenEnv() string {
 	if x != nil {
 		return x.TokenEnv
+	}
+	return ""
+}
+
+func (x *NodeIdentity) GetCredentialFile() string {
+	if x != nil {
+		return x.CredentialFile
 	}
 	return ""
 }
@@ -2171,7 +2181,7 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\v2\x1b.iop.config.v1.NodeIdentityB\x06\xbaH\x03\xc8\x01\x01R\x04node\x126\n" +
 	"\treconnect\x18\x02 \x01(\v2\x18.iop.config.v1.ReconnectR\treconnect\x12'\n" +
 	"\x0fallow_endpoints\x18\x03 \x03(\tR\x0eallowEndpoints\x12T\n" +
-	"\x14provider_credentials\x18\x04 \x03(\v2!.iop.config.v1.ProviderCredentialR\x13providerCredentials\"\xa1\x02\n" +
+	"\x14provider_credentials\x18\x04 \x03(\v2!.iop.config.v1.ProviderCredentialR\x13providerCredentials\"\xca\x02\n" +
 	"\fNodeIdentity\x12\x1a\n" +
 	"\x02id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x02id\x12%\n" +
@@ -2181,7 +2191,8 @@ const file_iop_config_v1_config_proto_rawDesc = "" +
 	"\x06ca_pin\x18\x04 \x01(\tB\x1b\xbaH\x18r\x162\x14^([0-9a-fA-F]{64})?$R\x05caPin\x12\x1d\n" +
 	"\n" +
 	"token_file\x18\x05 \x01(\tR\ttokenFile\x12\x1b\n" +
-	"\ttoken_env\x18\x06 \x01(\tR\btokenEnv\x123\n" +
+	"\ttoken_env\x18\x06 \x01(\tR\btokenEnv\x12'\n" +
+	"\x0fcredential_file\x18\b \x01(\tR\x0ecredentialFile\x123\n" +
 	"\rstop_grace_ms\x18\a \x01(\rB\n" +
 	"\xbaH\a*\x05\x18\x80\xdd\xdb\x01H\x00R\vstopGraceMs\x88\x01\x01B\x10\n" +
 	"\x0e_stop_grace_ms\"\x8f\x01\n" +

@@ -1715,9 +1715,11 @@ type EdgeNodeSnapshot struct {
 	// Silence after which it is offline.
 	HeartbeatTimeoutMs uint32 `protobuf:"varint,25,opt,name=heartbeat_timeout_ms,json=heartbeatTimeoutMs,proto3" json:"heartbeat_timeout_ms,omitempty"`
 	// When the Edge started.
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// What is wrong with the kept API keys, join tokens and node credentials: none of them passes, or a revocation would not outlast a restart; empty if nothing is.
+	CredentialsProblem string `protobuf:"bytes,27,opt,name=credentials_problem,json=credentialsProblem,proto3" json:"credentials_problem,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *EdgeNodeSnapshot) Reset() {
@@ -1930,6 +1932,13 @@ func (x *EdgeNodeSnapshot) GetStartedAt() *timestamppb.Timestamp {
 		return x.StartedAt
 	}
 	return nil
+}
+
+func (x *EdgeNodeSnapshot) GetCredentialsProblem() string {
+	if x != nil {
+		return x.CredentialsProblem
+	}
+	return ""
 }
 
 // QueueHead is a waiting request and what keeps it.
@@ -2908,7 +2917,8 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x0eModelCandidate\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x16\n" +
-	"\x06target\x18\x03 \x01(\tR\x06target\"\xfa\t\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\"\xab\n" +
+	"\n" +
 	"\x10EdgeNodeSnapshot\x12\x17\n" +
 	"\aedge_id\x18\x01 \x01(\tR\x06edgeId\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
@@ -2940,7 +2950,8 @@ const file_iop_control_v1_control_proto_rawDesc = "" +
 	"\x15heartbeat_interval_ms\x18\x18 \x01(\rR\x13heartbeatIntervalMs\x120\n" +
 	"\x14heartbeat_timeout_ms\x18\x19 \x01(\rR\x12heartbeatTimeoutMs\x129\n" +
 	"\n" +
-	"started_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\"\xea\x01\n" +
+	"started_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12/\n" +
+	"\x13credentials_problem\x18\x1b \x01(\tR\x12credentialsProblem\"\xea\x01\n" +
 	"\tQueueHead\x12\x1f\n" +
 	"\venqueue_seq\x18\x01 \x01(\x04R\n" +
 	"enqueueSeq\x12\x14\n" +

@@ -159,6 +159,171 @@ func (FailureCode) EnumDescriptor() ([]byte, []int) {
 	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{1}
 }
 
+// JoinRequest asks for a node's credential. At most 8 KiB.
+type JoinRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A join token of the Edge's operator; a secret, never logged.
+	JoinToken string `protobuf:"bytes,1,opt,name=join_token,json=joinToken,proto3" json:"join_token,omitempty"`
+	// The id the Edge's configuration knows the node by.
+	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Random per process, for the Edge's log.
+	InstanceId string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// Highest protocol version the node speaks.
+	ProtocolVersion uint32 `protobuf:"varint,4,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
+	// Version of the node's software, for people.
+	SoftwareVersion string `protobuf:"bytes,5,opt,name=software_version,json=softwareVersion,proto3" json:"software_version,omitempty"`
+	// GOOS of the node.
+	Os string `protobuf:"bytes,6,opt,name=os,proto3" json:"os,omitempty"`
+	// GOARCH of the node.
+	Arch          string `protobuf:"bytes,7,opt,name=arch,proto3" json:"arch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinRequest) Reset() {
+	*x = JoinRequest{}
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinRequest) ProtoMessage() {}
+
+func (x *JoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
+func (*JoinRequest) Descriptor() ([]byte, []int) {
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *JoinRequest) GetJoinToken() string {
+	if x != nil {
+		return x.JoinToken
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetProtocolVersion() uint32 {
+	if x != nil {
+		return x.ProtocolVersion
+	}
+	return 0
+}
+
+func (x *JoinRequest) GetSoftwareVersion() string {
+	if x != nil {
+		return x.SoftwareVersion
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetOs() string {
+	if x != nil {
+		return x.Os
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetArch() string {
+	if x != nil {
+		return x.Arch
+	}
+	return ""
+}
+
+// JoinResponse is what the node keeps.
+type JoinResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node's credential, which it shows when it registers; a secret that is told
+	// this once.
+	Credential string `protobuf:"bytes,1,opt,name=credential,proto3" json:"credential,omitempty"`
+	// Id of the Edge, for people.
+	EdgeId string `protobuf:"bytes,2,opt,name=edge_id,json=edgeId,proto3" json:"edge_id,omitempty"`
+	// Version of the Edge's software, for people.
+	SoftwareVersion string `protobuf:"bytes,3,opt,name=software_version,json=softwareVersion,proto3" json:"software_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *JoinResponse) Reset() {
+	*x = JoinResponse{}
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinResponse) ProtoMessage() {}
+
+func (x *JoinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
+func (*JoinResponse) Descriptor() ([]byte, []int) {
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *JoinResponse) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
+func (x *JoinResponse) GetEdgeId() string {
+	if x != nil {
+		return x.EdgeId
+	}
+	return ""
+}
+
+func (x *JoinResponse) GetSoftwareVersion() string {
+	if x != nil {
+		return x.SoftwareVersion
+	}
+	return ""
+}
+
 // SessionRequest is one message from a node to its Edge.
 type SessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -168,6 +333,7 @@ type SessionRequest struct {
 	//	*SessionRequest_Heartbeat
 	//	*SessionRequest_Drain
 	//	*SessionRequest_QueryResult
+	//	*SessionRequest_CredentialTaken
 	Message       isSessionRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -175,7 +341,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[0]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -187,7 +353,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[0]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -200,7 +366,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{0}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SessionRequest) GetMessage() isSessionRequest_Message {
@@ -246,6 +412,15 @@ func (x *SessionRequest) GetQueryResult() *QueryResult {
 	return nil
 }
 
+func (x *SessionRequest) GetCredentialTaken() *CredentialTaken {
+	if x != nil {
+		if x, ok := x.Message.(*SessionRequest_CredentialTaken); ok {
+			return x.CredentialTaken
+		}
+	}
+	return nil
+}
+
 type isSessionRequest_Message interface {
 	isSessionRequest_Message()
 }
@@ -270,6 +445,11 @@ type SessionRequest_QueryResult struct {
 	QueryResult *QueryResult `protobuf:"bytes,4,opt,name=query_result,json=queryResult,proto3,oneof"`
 }
 
+type SessionRequest_CredentialTaken struct {
+	// The next credential is kept.
+	CredentialTaken *CredentialTaken `protobuf:"bytes,5,opt,name=credential_taken,json=credentialTaken,proto3,oneof"`
+}
+
 func (*SessionRequest_Register) isSessionRequest_Message() {}
 
 func (*SessionRequest_Heartbeat) isSessionRequest_Message() {}
@@ -277,6 +457,8 @@ func (*SessionRequest_Heartbeat) isSessionRequest_Message() {}
 func (*SessionRequest_Drain) isSessionRequest_Message() {}
 
 func (*SessionRequest_QueryResult) isSessionRequest_Message() {}
+
+func (*SessionRequest_CredentialTaken) isSessionRequest_Message() {}
 
 // SessionResponse is one message from an Edge to a node.
 type SessionResponse struct {
@@ -291,6 +473,7 @@ type SessionResponse struct {
 	//	*SessionResponse_Query
 	//	*SessionResponse_Drain
 	//	*SessionResponse_WorkStreams
+	//	*SessionResponse_NextCredential
 	Message       isSessionResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -298,7 +481,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[1]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -310,7 +493,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[1]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -323,7 +506,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{1}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SessionResponse) GetMessage() isSessionResponse_Message {
@@ -405,6 +588,15 @@ func (x *SessionResponse) GetWorkStreams() *WorkStreams {
 	return nil
 }
 
+func (x *SessionResponse) GetNextCredential() *NextCredential {
+	if x != nil {
+		if x, ok := x.Message.(*SessionResponse_NextCredential); ok {
+			return x.NextCredential
+		}
+	}
+	return nil
+}
+
 type isSessionResponse_Message interface {
 	isSessionResponse_Message()
 }
@@ -449,6 +641,11 @@ type SessionResponse_WorkStreams struct {
 	WorkStreams *WorkStreams `protobuf:"bytes,8,opt,name=work_streams,json=workStreams,proto3,oneof"`
 }
 
+type SessionResponse_NextCredential struct {
+	// The node's next credential, in place of the one it has registered with.
+	NextCredential *NextCredential `protobuf:"bytes,9,opt,name=next_credential,json=nextCredential,proto3,oneof"`
+}
+
 func (*SessionResponse_Accepted) isSessionResponse_Message() {}
 
 func (*SessionResponse_Rejected) isSessionResponse_Message() {}
@@ -464,6 +661,8 @@ func (*SessionResponse_Query) isSessionResponse_Message() {}
 func (*SessionResponse_Drain) isSessionResponse_Message() {}
 
 func (*SessionResponse_WorkStreams) isSessionResponse_Message() {}
+
+func (*SessionResponse_NextCredential) isSessionResponse_Message() {}
 
 // Register is a node's claim to its id.
 type Register struct {
@@ -483,13 +682,15 @@ type Register struct {
 	Arch string `protobuf:"bytes,6,opt,name=arch,proto3" json:"arch,omitempty"`
 	// Provider types this node can run: what Provider.type may be.
 	ProviderTypes []string `protobuf:"bytes,7,rep,name=provider_types,json=providerTypes,proto3" json:"provider_types,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Whether the node can keep another credential than the one it has come with.
+	TakesCredential bool `protobuf:"varint,8,opt,name=takes_credential,json=takesCredential,proto3" json:"takes_credential,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Register) Reset() {
 	*x = Register{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[2]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +702,7 @@ func (x *Register) String() string {
 func (*Register) ProtoMessage() {}
 
 func (x *Register) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[2]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +715,7 @@ func (x *Register) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Register.ProtoReflect.Descriptor instead.
 func (*Register) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{2}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Register) GetProtocolVersion() uint32 {
@@ -566,6 +767,106 @@ func (x *Register) GetProviderTypes() []string {
 	return nil
 }
 
+func (x *Register) GetTakesCredential() bool {
+	if x != nil {
+		return x.TakesCredential
+	}
+	return false
+}
+
+// NextCredential is a node's credential from now on: the former one is good until
+// this one is used first, by CredentialTaken or at a registration.
+type NextCredential struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A secret, never logged.
+	Credential    string `protobuf:"bytes,1,opt,name=credential,proto3" json:"credential,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NextCredential) Reset() {
+	*x = NextCredential{}
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NextCredential) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NextCredential) ProtoMessage() {}
+
+func (x *NextCredential) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NextCredential.ProtoReflect.Descriptor instead.
+func (*NextCredential) Descriptor() ([]byte, []int) {
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *NextCredential) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
+// CredentialTaken says that a next credential is on the node's disk, and shows it.
+type CredentialTaken struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The credential.
+	Credential    string `protobuf:"bytes,1,opt,name=credential,proto3" json:"credential,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CredentialTaken) Reset() {
+	*x = CredentialTaken{}
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CredentialTaken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CredentialTaken) ProtoMessage() {}
+
+func (x *CredentialTaken) ProtoReflect() protoreflect.Message {
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CredentialTaken.ProtoReflect.Descriptor instead.
+func (*CredentialTaken) Descriptor() ([]byte, []int) {
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CredentialTaken) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
 // Accepted makes the node the owner of its id.
 type Accepted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -592,7 +893,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[3]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +905,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[3]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +918,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{3}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Accepted) GetGenerationToken() string {
@@ -689,7 +990,7 @@ type Rejected struct {
 
 func (x *Rejected) Reset() {
 	*x = Rejected{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[4]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +1002,7 @@ func (x *Rejected) String() string {
 func (*Rejected) ProtoMessage() {}
 
 func (x *Rejected) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[4]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +1015,7 @@ func (x *Rejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejected.ProtoReflect.Descriptor instead.
 func (*Rejected) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{4}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Rejected) GetReason() RejectReason {
@@ -740,7 +1041,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[5]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +1053,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[5]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +1066,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{5}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{9}
 }
 
 // NodeDrain announces an orderly stop of the node.
@@ -779,7 +1080,7 @@ type NodeDrain struct {
 
 func (x *NodeDrain) Reset() {
 	*x = NodeDrain{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[6]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +1092,7 @@ func (x *NodeDrain) String() string {
 func (*NodeDrain) ProtoMessage() {}
 
 func (x *NodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[6]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +1105,7 @@ func (x *NodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
 func (*NodeDrain) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{6}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodeDrain) GetGraceMs() uint32 {
@@ -825,7 +1126,7 @@ type EdgeDrain struct {
 
 func (x *EdgeDrain) Reset() {
 	*x = EdgeDrain{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[7]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +1138,7 @@ func (x *EdgeDrain) String() string {
 func (*EdgeDrain) ProtoMessage() {}
 
 func (x *EdgeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[7]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +1151,7 @@ func (x *EdgeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeDrain.ProtoReflect.Descriptor instead.
 func (*EdgeDrain) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{7}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EdgeDrain) GetRetryAfterMs() uint32 {
@@ -874,7 +1175,7 @@ type WorkStreams struct {
 
 func (x *WorkStreams) Reset() {
 	*x = WorkStreams{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[8]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +1187,7 @@ func (x *WorkStreams) String() string {
 func (*WorkStreams) ProtoMessage() {}
 
 func (x *WorkStreams) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[8]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +1200,7 @@ func (x *WorkStreams) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkStreams.ProtoReflect.Descriptor instead.
 func (*WorkStreams) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{8}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WorkStreams) GetTotal() uint32 {
@@ -922,7 +1223,7 @@ type ProviderSet struct {
 
 func (x *ProviderSet) Reset() {
 	*x = ProviderSet{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[9]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1235,7 @@ func (x *ProviderSet) String() string {
 func (*ProviderSet) ProtoMessage() {}
 
 func (x *ProviderSet) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[9]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1248,7 @@ func (x *ProviderSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderSet.ProtoReflect.Descriptor instead.
 func (*ProviderSet) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{9}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ProviderSet) GetProviders() []*Provider {
@@ -991,7 +1292,7 @@ type Provider struct {
 
 func (x *Provider) Reset() {
 	*x = Provider{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[10]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1304,7 @@ func (x *Provider) String() string {
 func (*Provider) ProtoMessage() {}
 
 func (x *Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[10]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1317,7 @@ func (x *Provider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Provider.ProtoReflect.Descriptor instead.
 func (*Provider) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{10}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Provider) GetId() string {
@@ -1105,7 +1406,7 @@ type Simulator struct {
 
 func (x *Simulator) Reset() {
 	*x = Simulator{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[11]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1418,7 @@ func (x *Simulator) String() string {
 func (*Simulator) ProtoMessage() {}
 
 func (x *Simulator) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[11]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1431,7 @@ func (x *Simulator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Simulator.ProtoReflect.Descriptor instead.
 func (*Simulator) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{11}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Simulator) GetTokensPerSecond() float64 {
@@ -1196,7 +1497,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[12]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1509,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[12]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1522,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{12}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Cancel) GetStreamId() uint32 {
@@ -1251,7 +1552,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[13]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1564,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[13]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1577,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{13}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Query) GetStreamId() uint32 {
@@ -1308,7 +1609,7 @@ type QueryResult struct {
 
 func (x *QueryResult) Reset() {
 	*x = QueryResult{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[14]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1621,7 @@ func (x *QueryResult) String() string {
 func (*QueryResult) ProtoMessage() {}
 
 func (x *QueryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[14]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1634,7 @@ func (x *QueryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResult.ProtoReflect.Descriptor instead.
 func (*QueryResult) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{14}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *QueryResult) GetStreamId() uint32 {
@@ -1376,7 +1677,7 @@ type WorkResponse struct {
 
 func (x *WorkResponse) Reset() {
 	*x = WorkResponse{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[15]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1689,7 @@ func (x *WorkResponse) String() string {
 func (*WorkResponse) ProtoMessage() {}
 
 func (x *WorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[15]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1702,7 @@ func (x *WorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkResponse.ProtoReflect.Descriptor instead.
 func (*WorkResponse) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{15}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WorkResponse) GetRequestNumber() uint64 {
@@ -1466,7 +1767,7 @@ type RequestBegin struct {
 
 func (x *RequestBegin) Reset() {
 	*x = RequestBegin{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[16]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1779,7 @@ func (x *RequestBegin) String() string {
 func (*RequestBegin) ProtoMessage() {}
 
 func (x *RequestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[16]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1792,7 @@ func (x *RequestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestBegin.ProtoReflect.Descriptor instead.
 func (*RequestBegin) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{16}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RequestBegin) GetProviderId() string {
@@ -1577,7 +1878,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[17]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1890,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[17]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1903,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{17}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Header) GetName() string {
@@ -1639,7 +1940,7 @@ type WorkRequest struct {
 
 func (x *WorkRequest) Reset() {
 	*x = WorkRequest{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[18]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1952,7 @@ func (x *WorkRequest) String() string {
 func (*WorkRequest) ProtoMessage() {}
 
 func (x *WorkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[18]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1965,7 @@ func (x *WorkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkRequest.ProtoReflect.Descriptor instead.
 func (*WorkRequest) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{18}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WorkRequest) GetRequestNumber() uint64 {
@@ -1715,7 +2016,7 @@ type ResponseHead struct {
 
 func (x *ResponseHead) Reset() {
 	*x = ResponseHead{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[19]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +2028,7 @@ func (x *ResponseHead) String() string {
 func (*ResponseHead) ProtoMessage() {}
 
 func (x *ResponseHead) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[19]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +2041,7 @@ func (x *ResponseHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseHead.ProtoReflect.Descriptor instead.
 func (*ResponseHead) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{19}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResponseHead) GetStatus() uint32 {
@@ -1770,7 +2071,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[20]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +2083,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[20]
+	mi := &file_iop_runtime_v1_runtime_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +2096,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{20}
+	return file_iop_runtime_v1_runtime_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Failure) GetCode() FailureCode {
@@ -1816,13 +2117,32 @@ var File_iop_runtime_v1_runtime_proto protoreflect.FileDescriptor
 
 const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\n" +
-	"\x1ciop/runtime/v1/runtime.proto\x12\x0eiop.runtime.v1\x1a\x1bbuf/validate/validate.proto\"\x8a\x02\n" +
+	"\x1ciop/runtime/v1/runtime.proto\x12\x0eiop.runtime.v1\x1a\x1bbuf/validate/validate.proto\"\xac\x02\n" +
+	"\vJoinRequest\x12,\n" +
+	"\n" +
+	"join_token\x18\x01 \x01(\tB\r\xbaH\ar\x05\x10\x01\x18\x80\x01\x80\x01\x01R\tjoinToken\x12#\n" +
+	"\anode_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x06nodeId\x12+\n" +
+	"\vinstance_id\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\b\x18\x80\x01R\n" +
+	"instanceId\x122\n" +
+	"\x10protocol_version\x18\x04 \x01(\rB\a\xbaH\x04*\x02(\x01R\x0fprotocolVersion\x123\n" +
+	"\x10software_version\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x0fsoftwareVersion\x12\x17\n" +
+	"\x02os\x18\x06 \x01(\tB\a\xbaH\x04r\x02\x18 R\x02os\x12\x1b\n" +
+	"\x04arch\x18\a \x01(\tB\a\xbaH\x04r\x02\x18 R\x04arch\"w\n" +
+	"\fJoinResponse\x12#\n" +
+	"\n" +
+	"credential\x18\x01 \x01(\tB\x03\x80\x01\x01R\n" +
+	"credential\x12\x17\n" +
+	"\aedge_id\x18\x02 \x01(\tR\x06edgeId\x12)\n" +
+	"\x10software_version\x18\x03 \x01(\tR\x0fsoftwareVersion\"\xd8\x02\n" +
 	"\x0eSessionRequest\x126\n" +
 	"\bregister\x18\x01 \x01(\v2\x18.iop.runtime.v1.RegisterH\x00R\bregister\x129\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x19.iop.runtime.v1.HeartbeatH\x00R\theartbeat\x121\n" +
 	"\x05drain\x18\x03 \x01(\v2\x19.iop.runtime.v1.NodeDrainH\x00R\x05drain\x12@\n" +
-	"\fquery_result\x18\x04 \x01(\v2\x1b.iop.runtime.v1.QueryResultH\x00R\vqueryResultB\x10\n" +
-	"\amessage\x12\x05\xbaH\x02\b\x01\"\xe1\x03\n" +
+	"\fquery_result\x18\x04 \x01(\v2\x1b.iop.runtime.v1.QueryResultH\x00R\vqueryResult\x12L\n" +
+	"\x10credential_taken\x18\x05 \x01(\v2\x1f.iop.runtime.v1.CredentialTakenH\x00R\x0fcredentialTakenB\x10\n" +
+	"\amessage\x12\x05\xbaH\x02\b\x01\"\xac\x04\n" +
 	"\x0fSessionResponse\x126\n" +
 	"\baccepted\x18\x01 \x01(\v2\x18.iop.runtime.v1.AcceptedH\x00R\baccepted\x126\n" +
 	"\brejected\x18\x02 \x01(\v2\x18.iop.runtime.v1.RejectedH\x00R\brejected\x129\n" +
@@ -1831,8 +2151,9 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\x06cancel\x18\x05 \x01(\v2\x16.iop.runtime.v1.CancelH\x00R\x06cancel\x12-\n" +
 	"\x05query\x18\x06 \x01(\v2\x15.iop.runtime.v1.QueryH\x00R\x05query\x121\n" +
 	"\x05drain\x18\a \x01(\v2\x19.iop.runtime.v1.EdgeDrainH\x00R\x05drain\x12@\n" +
-	"\fwork_streams\x18\b \x01(\v2\x1b.iop.runtime.v1.WorkStreamsH\x00R\vworkStreamsB\x10\n" +
-	"\amessage\x12\x05\xbaH\x02\b\x01\"\xb4\x02\n" +
+	"\fwork_streams\x18\b \x01(\v2\x1b.iop.runtime.v1.WorkStreamsH\x00R\vworkStreams\x12I\n" +
+	"\x0fnext_credential\x18\t \x01(\v2\x1e.iop.runtime.v1.NextCredentialH\x00R\x0enextCredentialB\x10\n" +
+	"\amessage\x12\x05\xbaH\x02\b\x01\"\xdf\x02\n" +
 	"\bRegister\x122\n" +
 	"\x10protocol_version\x18\x01 \x01(\rB\a\xbaH\x04*\x02(\x01R\x0fprotocolVersion\x12#\n" +
 	"\anode_id\x18\x02 \x01(\tB\n" +
@@ -1844,7 +2165,17 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\x02os\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18 R\x02os\x12\x1b\n" +
 	"\x04arch\x18\x06 \x01(\tB\a\xbaH\x04r\x02\x18 R\x04arch\x127\n" +
 	"\x0eprovider_types\x18\a \x03(\tB\x10\xbaH\r\x92\x01\n" +
-	"\x10@\"\x06r\x04\x10\x01\x18@R\rproviderTypes\"\xb2\x03\n" +
+	"\x10@\"\x06r\x04\x10\x01\x18@R\rproviderTypes\x12)\n" +
+	"\x10takes_credential\x18\b \x01(\bR\x0ftakesCredential\"<\n" +
+	"\x0eNextCredential\x12*\n" +
+	"\n" +
+	"credential\x18\x01 \x01(\tB\n" +
+	"\xbaH\x04r\x02\x10\x10\x80\x01\x01R\n" +
+	"credential\"@\n" +
+	"\x0fCredentialTaken\x12-\n" +
+	"\n" +
+	"credential\x18\x01 \x01(\tB\r\xbaH\ar\x05\x10\x01\x18\x80\x01\x80\x01\x01R\n" +
+	"credential\"\xb2\x03\n" +
 	"\bAccepted\x125\n" +
 	"\x10generation_token\x18\x01 \x01(\tB\n" +
 	"\xbaH\x04r\x02\x10\x10\x80\x01\x01R\x0fgenerationToken\x122\n" +
@@ -1950,7 +2281,9 @@ const file_iop_runtime_v1_runtime_proto_rawDesc = "" +
 	"\x16FAILURE_CODE_CANCELLED\x10\x062\xa8\x01\n" +
 	"\x0fNodeLinkService\x12N\n" +
 	"\aSession\x12\x1e.iop.runtime.v1.SessionRequest\x1a\x1f.iop.runtime.v1.SessionResponse(\x010\x01\x12E\n" +
-	"\x04Work\x12\x1b.iop.runtime.v1.WorkRequest\x1a\x1c.iop.runtime.v1.WorkResponse(\x010\x01B8Z6github.com/iop-dev/iop/gen/go/iop/runtime/v1;runtimev1b\x06proto3"
+	"\x04Work\x12\x1b.iop.runtime.v1.WorkRequest\x1a\x1c.iop.runtime.v1.WorkResponse(\x010\x012P\n" +
+	"\vJoinService\x12A\n" +
+	"\x04Join\x12\x1b.iop.runtime.v1.JoinRequest\x1a\x1c.iop.runtime.v1.JoinResponseB8Z6github.com/iop-dev/iop/gen/go/iop/runtime/v1;runtimev1b\x06proto3"
 
 var (
 	file_iop_runtime_v1_runtime_proto_rawDescOnce sync.Once
@@ -1965,64 +2298,72 @@ func file_iop_runtime_v1_runtime_proto_rawDescGZIP() []byte {
 }
 
 var file_iop_runtime_v1_runtime_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_iop_runtime_v1_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_iop_runtime_v1_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_iop_runtime_v1_runtime_proto_goTypes = []any{
 	(RejectReason)(0),       // 0: iop.runtime.v1.RejectReason
 	(FailureCode)(0),        // 1: iop.runtime.v1.FailureCode
-	(*SessionRequest)(nil),  // 2: iop.runtime.v1.SessionRequest
-	(*SessionResponse)(nil), // 3: iop.runtime.v1.SessionResponse
-	(*Register)(nil),        // 4: iop.runtime.v1.Register
-	(*Accepted)(nil),        // 5: iop.runtime.v1.Accepted
-	(*Rejected)(nil),        // 6: iop.runtime.v1.Rejected
-	(*Heartbeat)(nil),       // 7: iop.runtime.v1.Heartbeat
-	(*NodeDrain)(nil),       // 8: iop.runtime.v1.NodeDrain
-	(*EdgeDrain)(nil),       // 9: iop.runtime.v1.EdgeDrain
-	(*WorkStreams)(nil),     // 10: iop.runtime.v1.WorkStreams
-	(*ProviderSet)(nil),     // 11: iop.runtime.v1.ProviderSet
-	(*Provider)(nil),        // 12: iop.runtime.v1.Provider
-	(*Simulator)(nil),       // 13: iop.runtime.v1.Simulator
-	(*Cancel)(nil),          // 14: iop.runtime.v1.Cancel
-	(*Query)(nil),           // 15: iop.runtime.v1.Query
-	(*QueryResult)(nil),     // 16: iop.runtime.v1.QueryResult
-	(*WorkResponse)(nil),    // 17: iop.runtime.v1.WorkResponse
-	(*RequestBegin)(nil),    // 18: iop.runtime.v1.RequestBegin
-	(*Header)(nil),          // 19: iop.runtime.v1.Header
-	(*WorkRequest)(nil),     // 20: iop.runtime.v1.WorkRequest
-	(*ResponseHead)(nil),    // 21: iop.runtime.v1.ResponseHead
-	(*Failure)(nil),         // 22: iop.runtime.v1.Failure
+	(*JoinRequest)(nil),     // 2: iop.runtime.v1.JoinRequest
+	(*JoinResponse)(nil),    // 3: iop.runtime.v1.JoinResponse
+	(*SessionRequest)(nil),  // 4: iop.runtime.v1.SessionRequest
+	(*SessionResponse)(nil), // 5: iop.runtime.v1.SessionResponse
+	(*Register)(nil),        // 6: iop.runtime.v1.Register
+	(*NextCredential)(nil),  // 7: iop.runtime.v1.NextCredential
+	(*CredentialTaken)(nil), // 8: iop.runtime.v1.CredentialTaken
+	(*Accepted)(nil),        // 9: iop.runtime.v1.Accepted
+	(*Rejected)(nil),        // 10: iop.runtime.v1.Rejected
+	(*Heartbeat)(nil),       // 11: iop.runtime.v1.Heartbeat
+	(*NodeDrain)(nil),       // 12: iop.runtime.v1.NodeDrain
+	(*EdgeDrain)(nil),       // 13: iop.runtime.v1.EdgeDrain
+	(*WorkStreams)(nil),     // 14: iop.runtime.v1.WorkStreams
+	(*ProviderSet)(nil),     // 15: iop.runtime.v1.ProviderSet
+	(*Provider)(nil),        // 16: iop.runtime.v1.Provider
+	(*Simulator)(nil),       // 17: iop.runtime.v1.Simulator
+	(*Cancel)(nil),          // 18: iop.runtime.v1.Cancel
+	(*Query)(nil),           // 19: iop.runtime.v1.Query
+	(*QueryResult)(nil),     // 20: iop.runtime.v1.QueryResult
+	(*WorkResponse)(nil),    // 21: iop.runtime.v1.WorkResponse
+	(*RequestBegin)(nil),    // 22: iop.runtime.v1.RequestBegin
+	(*Header)(nil),          // 23: iop.runtime.v1.Header
+	(*WorkRequest)(nil),     // 24: iop.runtime.v1.WorkRequest
+	(*ResponseHead)(nil),    // 25: iop.runtime.v1.ResponseHead
+	(*Failure)(nil),         // 26: iop.runtime.v1.Failure
 }
 var file_iop_runtime_v1_runtime_proto_depIdxs = []int32{
-	4,  // 0: iop.runtime.v1.SessionRequest.register:type_name -> iop.runtime.v1.Register
-	7,  // 1: iop.runtime.v1.SessionRequest.heartbeat:type_name -> iop.runtime.v1.Heartbeat
-	8,  // 2: iop.runtime.v1.SessionRequest.drain:type_name -> iop.runtime.v1.NodeDrain
-	16, // 3: iop.runtime.v1.SessionRequest.query_result:type_name -> iop.runtime.v1.QueryResult
-	5,  // 4: iop.runtime.v1.SessionResponse.accepted:type_name -> iop.runtime.v1.Accepted
-	6,  // 5: iop.runtime.v1.SessionResponse.rejected:type_name -> iop.runtime.v1.Rejected
-	7,  // 6: iop.runtime.v1.SessionResponse.heartbeat:type_name -> iop.runtime.v1.Heartbeat
-	11, // 7: iop.runtime.v1.SessionResponse.providers:type_name -> iop.runtime.v1.ProviderSet
-	14, // 8: iop.runtime.v1.SessionResponse.cancel:type_name -> iop.runtime.v1.Cancel
-	15, // 9: iop.runtime.v1.SessionResponse.query:type_name -> iop.runtime.v1.Query
-	9,  // 10: iop.runtime.v1.SessionResponse.drain:type_name -> iop.runtime.v1.EdgeDrain
-	10, // 11: iop.runtime.v1.SessionResponse.work_streams:type_name -> iop.runtime.v1.WorkStreams
-	11, // 12: iop.runtime.v1.Accepted.providers:type_name -> iop.runtime.v1.ProviderSet
-	0,  // 13: iop.runtime.v1.Rejected.reason:type_name -> iop.runtime.v1.RejectReason
-	12, // 14: iop.runtime.v1.ProviderSet.providers:type_name -> iop.runtime.v1.Provider
-	13, // 15: iop.runtime.v1.Provider.simulator:type_name -> iop.runtime.v1.Simulator
-	18, // 16: iop.runtime.v1.WorkResponse.begin:type_name -> iop.runtime.v1.RequestBegin
-	19, // 17: iop.runtime.v1.RequestBegin.headers:type_name -> iop.runtime.v1.Header
-	21, // 18: iop.runtime.v1.WorkRequest.head:type_name -> iop.runtime.v1.ResponseHead
-	22, // 19: iop.runtime.v1.WorkRequest.failure:type_name -> iop.runtime.v1.Failure
-	19, // 20: iop.runtime.v1.ResponseHead.headers:type_name -> iop.runtime.v1.Header
-	1,  // 21: iop.runtime.v1.Failure.code:type_name -> iop.runtime.v1.FailureCode
-	2,  // 22: iop.runtime.v1.NodeLinkService.Session:input_type -> iop.runtime.v1.SessionRequest
-	20, // 23: iop.runtime.v1.NodeLinkService.Work:input_type -> iop.runtime.v1.WorkRequest
-	3,  // 24: iop.runtime.v1.NodeLinkService.Session:output_type -> iop.runtime.v1.SessionResponse
-	17, // 25: iop.runtime.v1.NodeLinkService.Work:output_type -> iop.runtime.v1.WorkResponse
-	24, // [24:26] is the sub-list for method output_type
-	22, // [22:24] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	6,  // 0: iop.runtime.v1.SessionRequest.register:type_name -> iop.runtime.v1.Register
+	11, // 1: iop.runtime.v1.SessionRequest.heartbeat:type_name -> iop.runtime.v1.Heartbeat
+	12, // 2: iop.runtime.v1.SessionRequest.drain:type_name -> iop.runtime.v1.NodeDrain
+	20, // 3: iop.runtime.v1.SessionRequest.query_result:type_name -> iop.runtime.v1.QueryResult
+	8,  // 4: iop.runtime.v1.SessionRequest.credential_taken:type_name -> iop.runtime.v1.CredentialTaken
+	9,  // 5: iop.runtime.v1.SessionResponse.accepted:type_name -> iop.runtime.v1.Accepted
+	10, // 6: iop.runtime.v1.SessionResponse.rejected:type_name -> iop.runtime.v1.Rejected
+	11, // 7: iop.runtime.v1.SessionResponse.heartbeat:type_name -> iop.runtime.v1.Heartbeat
+	15, // 8: iop.runtime.v1.SessionResponse.providers:type_name -> iop.runtime.v1.ProviderSet
+	18, // 9: iop.runtime.v1.SessionResponse.cancel:type_name -> iop.runtime.v1.Cancel
+	19, // 10: iop.runtime.v1.SessionResponse.query:type_name -> iop.runtime.v1.Query
+	13, // 11: iop.runtime.v1.SessionResponse.drain:type_name -> iop.runtime.v1.EdgeDrain
+	14, // 12: iop.runtime.v1.SessionResponse.work_streams:type_name -> iop.runtime.v1.WorkStreams
+	7,  // 13: iop.runtime.v1.SessionResponse.next_credential:type_name -> iop.runtime.v1.NextCredential
+	15, // 14: iop.runtime.v1.Accepted.providers:type_name -> iop.runtime.v1.ProviderSet
+	0,  // 15: iop.runtime.v1.Rejected.reason:type_name -> iop.runtime.v1.RejectReason
+	16, // 16: iop.runtime.v1.ProviderSet.providers:type_name -> iop.runtime.v1.Provider
+	17, // 17: iop.runtime.v1.Provider.simulator:type_name -> iop.runtime.v1.Simulator
+	22, // 18: iop.runtime.v1.WorkResponse.begin:type_name -> iop.runtime.v1.RequestBegin
+	23, // 19: iop.runtime.v1.RequestBegin.headers:type_name -> iop.runtime.v1.Header
+	25, // 20: iop.runtime.v1.WorkRequest.head:type_name -> iop.runtime.v1.ResponseHead
+	26, // 21: iop.runtime.v1.WorkRequest.failure:type_name -> iop.runtime.v1.Failure
+	23, // 22: iop.runtime.v1.ResponseHead.headers:type_name -> iop.runtime.v1.Header
+	1,  // 23: iop.runtime.v1.Failure.code:type_name -> iop.runtime.v1.FailureCode
+	4,  // 24: iop.runtime.v1.NodeLinkService.Session:input_type -> iop.runtime.v1.SessionRequest
+	24, // 25: iop.runtime.v1.NodeLinkService.Work:input_type -> iop.runtime.v1.WorkRequest
+	2,  // 26: iop.runtime.v1.JoinService.Join:input_type -> iop.runtime.v1.JoinRequest
+	5,  // 27: iop.runtime.v1.NodeLinkService.Session:output_type -> iop.runtime.v1.SessionResponse
+	21, // 28: iop.runtime.v1.NodeLinkService.Work:output_type -> iop.runtime.v1.WorkResponse
+	3,  // 29: iop.runtime.v1.JoinService.Join:output_type -> iop.runtime.v1.JoinResponse
+	27, // [27:30] is the sub-list for method output_type
+	24, // [24:27] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_iop_runtime_v1_runtime_proto_init() }
@@ -2030,13 +2371,14 @@ func file_iop_runtime_v1_runtime_proto_init() {
 	if File_iop_runtime_v1_runtime_proto != nil {
 		return
 	}
-	file_iop_runtime_v1_runtime_proto_msgTypes[0].OneofWrappers = []any{
+	file_iop_runtime_v1_runtime_proto_msgTypes[2].OneofWrappers = []any{
 		(*SessionRequest_Register)(nil),
 		(*SessionRequest_Heartbeat)(nil),
 		(*SessionRequest_Drain)(nil),
 		(*SessionRequest_QueryResult)(nil),
+		(*SessionRequest_CredentialTaken)(nil),
 	}
-	file_iop_runtime_v1_runtime_proto_msgTypes[1].OneofWrappers = []any{
+	file_iop_runtime_v1_runtime_proto_msgTypes[3].OneofWrappers = []any{
 		(*SessionResponse_Accepted)(nil),
 		(*SessionResponse_Rejected)(nil),
 		(*SessionResponse_Heartbeat)(nil),
@@ -2045,6 +2387,7 @@ func file_iop_runtime_v1_runtime_proto_init() {
 		(*SessionResponse_Query)(nil),
 		(*SessionResponse_Drain)(nil),
 		(*SessionResponse_WorkStreams)(nil),
+		(*SessionResponse_NextCredential)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2052,9 +2395,9 @@ func file_iop_runtime_v1_runtime_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_iop_runtime_v1_runtime_proto_rawDesc), len(file_iop_runtime_v1_runtime_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   21,
+			NumMessages:   25,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_iop_runtime_v1_runtime_proto_goTypes,
 		DependencyIndexes: file_iop_runtime_v1_runtime_proto_depIdxs,

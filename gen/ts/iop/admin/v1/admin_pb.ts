@@ -8,15 +8,15 @@
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_buf_validate_validate } from "../../../buf/validate/validate_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file iop/admin/v1/admin.proto.
  */
 export const file_iop_admin_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("Chhpb3AvYWRtaW4vdjEvYWRtaW4ucHJvdG8SDGlvcC5hZG1pbi52MSIVChNSZWxvYWRDb25maWdSZXF1ZXN0ImkKFFJlbG9hZENvbmZpZ1Jlc3BvbnNlEhcKD2NvbmZpZ19yZXZpc2lvbhgBIAEoBBIPCgdjaGFuZ2VzGAIgAygJEhUKDW5lZWRzX3Jlc3RhcnQYAyADKAkSEAoId2FybmluZ3MYBCADKAkiFAoSQ2hlY2tDb25maWdSZXF1ZXN0Im4KE0NoZWNrQ29uZmlnUmVzcG9uc2USDQoFdmFsaWQYASABKAgSDgoGZXJyb3JzGAIgAygJEhAKCHdhcm5pbmdzGAMgAygJEg8KB2NoYW5nZXMYBCADKAkSFQoNbmVlZHNfcmVzdGFydBgFIAMoCSJhChRDYW5jZWxSZXF1ZXN0UmVxdWVzdBIgCgpyZXF1ZXN0X2lkGAEgASgJQgq6SAdyBRABGIABSAASFQoLZW5xdWV1ZV9zZXEYAiABKARIAEIQCgdyZXF1ZXN0EgW6SAIIASJPChVDYW5jZWxSZXF1ZXN0UmVzcG9uc2USEwoLZW5xdWV1ZV9zZXEYASABKAQSEgoKcmVxdWVzdF9pZBgCIAEoCRINCgVzdGF0ZRgDIAEoCSKEAQoSU2V0T3ZlcnJpZGVSZXF1ZXN0EhgKBG5vZGUYASABKAlCCrpIB3IFEAEYgAESGgoIcHJvdmlkZXIYAiABKAlCCLpIBXIDGIABEjgKBmFjdGlvbhgDIAEoDjIcLmlvcC5hZG1pbi52MS5PdmVycmlkZUFjdGlvbkIKukgHggEEEAEgACKAAQoTU2V0T3ZlcnJpZGVSZXNwb25zZRIoCghvdmVycmlkZRgBIAEoCzIWLmlvcC5hZG1pbi52MS5PdmVycmlkZRIPCgdkdXJhYmxlGAIgASgIEhsKE25vdF9kdXJhYmxlX2JlY2F1c2UYAyABKAkSEQoJaW5fZmxpZ2h0GAQgASgNIjEKFVJlc2V0RXN0aW1hdGVzUmVxdWVzdBIYCgZ0YXJnZXQYASABKAlCCLpIBXIDGIACIisKFlJlc2V0RXN0aW1hdGVzUmVzcG9uc2USEQoJZm9yZ290dGVuGAEgASgNIk8KCE92ZXJyaWRlEgwKBG1vZGUYASABKAkSKQoFc2luY2UYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgoKAmJ5GAMgASgJKqABCg5PdmVycmlkZUFjdGlvbhIfChtPVkVSUklERV9BQ1RJT05fVU5TUEVDSUZJRUQQABIaChZPVkVSUklERV9BQ1RJT05fRU5BQkxFEAESGwoXT1ZFUlJJREVfQUNUSU9OX0RJU0FCTEUQAhIZChVPVkVSUklERV9BQ1RJT05fRFJBSU4QAxIZChVPVkVSUklERV9BQ1RJT05fUkVTRVQQBDLJAwoMQWRtaW5TZXJ2aWNlElUKDFJlbG9hZENvbmZpZxIhLmlvcC5hZG1pbi52MS5SZWxvYWRDb25maWdSZXF1ZXN0GiIuaW9wLmFkbWluLnYxLlJlbG9hZENvbmZpZ1Jlc3BvbnNlElcKC0NoZWNrQ29uZmlnEiAuaW9wLmFkbWluLnYxLkNoZWNrQ29uZmlnUmVxdWVzdBohLmlvcC5hZG1pbi52MS5DaGVja0NvbmZpZ1Jlc3BvbnNlIgOQAgESWAoNQ2FuY2VsUmVxdWVzdBIiLmlvcC5hZG1pbi52MS5DYW5jZWxSZXF1ZXN0UmVxdWVzdBojLmlvcC5hZG1pbi52MS5DYW5jZWxSZXF1ZXN0UmVzcG9uc2USUgoLU2V0T3ZlcnJpZGUSIC5pb3AuYWRtaW4udjEuU2V0T3ZlcnJpZGVSZXF1ZXN0GiEuaW9wLmFkbWluLnYxLlNldE92ZXJyaWRlUmVzcG9uc2USWwoOUmVzZXRFc3RpbWF0ZXMSIy5pb3AuYWRtaW4udjEuUmVzZXRFc3RpbWF0ZXNSZXF1ZXN0GiQuaW9wLmFkbWluLnYxLlJlc2V0RXN0aW1hdGVzUmVzcG9uc2VCNFoyZ2l0aHViLmNvbS9pb3AtZGV2L2lvcC9nZW4vZ28vaW9wL2FkbWluL3YxO2FkbWludjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("Chhpb3AvYWRtaW4vdjEvYWRtaW4ucHJvdG8SDGlvcC5hZG1pbi52MSIVChNSZWxvYWRDb25maWdSZXF1ZXN0ImkKFFJlbG9hZENvbmZpZ1Jlc3BvbnNlEhcKD2NvbmZpZ19yZXZpc2lvbhgBIAEoBBIPCgdjaGFuZ2VzGAIgAygJEhUKDW5lZWRzX3Jlc3RhcnQYAyADKAkSEAoId2FybmluZ3MYBCADKAkiFAoSQ2hlY2tDb25maWdSZXF1ZXN0Im4KE0NoZWNrQ29uZmlnUmVzcG9uc2USDQoFdmFsaWQYASABKAgSDgoGZXJyb3JzGAIgAygJEhAKCHdhcm5pbmdzGAMgAygJEg8KB2NoYW5nZXMYBCADKAkSFQoNbmVlZHNfcmVzdGFydBgFIAMoCSJhChRDYW5jZWxSZXF1ZXN0UmVxdWVzdBIgCgpyZXF1ZXN0X2lkGAEgASgJQgq6SAdyBRABGIABSAASFQoLZW5xdWV1ZV9zZXEYAiABKARIAEIQCgdyZXF1ZXN0EgW6SAIIASJPChVDYW5jZWxSZXF1ZXN0UmVzcG9uc2USEwoLZW5xdWV1ZV9zZXEYASABKAQSEgoKcmVxdWVzdF9pZBgCIAEoCRINCgVzdGF0ZRgDIAEoCSKEAQoSU2V0T3ZlcnJpZGVSZXF1ZXN0EhgKBG5vZGUYASABKAlCCrpIB3IFEAEYgAESGgoIcHJvdmlkZXIYAiABKAlCCLpIBXIDGIABEjgKBmFjdGlvbhgDIAEoDjIcLmlvcC5hZG1pbi52MS5PdmVycmlkZUFjdGlvbkIKukgHggEEEAEgACKAAQoTU2V0T3ZlcnJpZGVSZXNwb25zZRIoCghvdmVycmlkZRgBIAEoCzIWLmlvcC5hZG1pbi52MS5PdmVycmlkZRIPCgdkdXJhYmxlGAIgASgIEhsKE25vdF9kdXJhYmxlX2JlY2F1c2UYAyABKAkSEQoJaW5fZmxpZ2h0GAQgASgNIjEKFVJlc2V0RXN0aW1hdGVzUmVxdWVzdBIYCgZ0YXJnZXQYASABKAlCCLpIBXIDGIACIisKFlJlc2V0RXN0aW1hdGVzUmVzcG9uc2USEQoJZm9yZ290dGVuGAEgASgNIk8KCE92ZXJyaWRlEgwKBG1vZGUYASABKAkSKQoFc2luY2UYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgoKAmJ5GAMgASgJIowBChBDcmVhdGVLZXlSZXF1ZXN0EjoKBG5hbWUYASABKAlCLLpIKXInGIABMiJeW15ccHtDfVxzXShbXlxwe0N9XSpbXlxwe0N9XHNdKT8kEiQKBm1vZGVscxgCIAMoCUIUukgRkgEOEOgHGAEiB3IFEAEYgAISFgoObWF4X2NvbmN1cnJlbnQYAyABKA0iXgoRQ3JlYXRlS2V5UmVzcG9uc2USEwoGc2VjcmV0GAEgASgJQgOAAQESIQoDa2V5GAIgASgLMhQuaW9wLmFkbWluLnYxLkFwaUtleRIRCglhc2tlZF9mb3IYAyABKAgisQEKBkFwaUtleRIMCgRuYW1lGAEgASgJEg4KBnNvdXJjZRgCIAEoCRIrCgdjcmVhdGVkGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIKCgJieRgEIAEoCRIOCgZtb2RlbHMYBSADKAkSFgoObWF4X2NvbmN1cnJlbnQYBiABKA0SDwoHcnVubmluZxgHIAEoDRIXCg9yZWZ1c2VkX2JlY2F1c2UYCCABKAkiEQoPTGlzdEtleXNSZXF1ZXN0IkkKEExpc3RLZXlzUmVzcG9uc2USIgoEa2V5cxgBIAMoCzIULmlvcC5hZG1pbi52MS5BcGlLZXkSEQoJYXNrZWRfZm9yGAIgASgIIiwKEFJldm9rZUtleVJlcXVlc3QSGAoEbmFtZRgBIAEoCUIKukgHcgUQARiAASJSChFSZXZva2VLZXlSZXNwb25zZRIPCgdkdXJhYmxlGAEgASgIEhsKE25vdF9kdXJhYmxlX2JlY2F1c2UYAiABKAkSDwoHcnVubmluZxgDIAEoDSJtChZDcmVhdGVKb2luVG9rZW5SZXF1ZXN0EhgKBG5vZGUYASABKAlCCrpIB3IFEAEYgAESOQoEbGlmZRgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIQukgNqgEKIgQIgKMFMgIIASJWChdDcmVhdGVKb2luVG9rZW5SZXNwb25zZRITCgZzZWNyZXQYASABKAlCA4ABARImCgV0b2tlbhgCIAEoCzIXLmlvcC5hZG1pbi52MS5Kb2luVG9rZW4iiwEKCUpvaW5Ub2tlbhIKCgJpZBgBIAEoCRIMCgRub2RlGAIgASgJEisKB2NyZWF0ZWQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB2V4cGlyZXMYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgoKAmJ5GAUgASgJIhwKGkxpc3ROb2RlQ3JlZGVudGlhbHNSZXF1ZXN0IngKG0xpc3ROb2RlQ3JlZGVudGlhbHNSZXNwb25zZRIsCgtqb2luX3Rva2VucxgBIAMoCzIXLmlvcC5hZG1pbi52MS5Kb2luVG9rZW4SKwoFbm9kZXMYAiADKAsyHC5pb3AuYWRtaW4udjEuTm9kZUNyZWRlbnRpYWwi3gEKDk5vZGVDcmVkZW50aWFsEgwKBG5vZGUYASABKAkSDgoGc291cmNlGAIgASgJEikKBXNpbmNlGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBItCglsYXN0X3VzZWQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWNvbm5lY3RlZBgFIAEoCBIRCglqb2luZWRfYnkYBiABKAkSFQoNZm9ybWVyX3Bhc3NlcxgHIAEoCBIXCg9yZWZ1c2VkX2JlY2F1c2UYCCABKAkiLQoRUmV2b2tlTm9kZVJlcXVlc3QSGAoEbm9kZRgBIAEoCUIKukgHcgUQARiAASKCAQoSUmV2b2tlTm9kZVJlc3BvbnNlEhIKCmNyZWRlbnRpYWwYASABKAgSEwoLam9pbl90b2tlbnMYAiABKA0SFQoNd2FzX2Nvbm5lY3RlZBgDIAEoCBIPCgdkdXJhYmxlGAQgASgIEhsKE25vdF9kdXJhYmxlX2JlY2F1c2UYBSABKAkqoAEKDk92ZXJyaWRlQWN0aW9uEh8KG09WRVJSSURFX0FDVElPTl9VTlNQRUNJRklFRBAAEhoKFk9WRVJSSURFX0FDVElPTl9FTkFCTEUQARIbChdPVkVSUklERV9BQ1RJT05fRElTQUJMRRACEhkKFU9WRVJSSURFX0FDVElPTl9EUkFJThADEhkKFU9WRVJSSURFX0FDVElPTl9SRVNFVBAEMtcHCgxBZG1pblNlcnZpY2USVQoMUmVsb2FkQ29uZmlnEiEuaW9wLmFkbWluLnYxLlJlbG9hZENvbmZpZ1JlcXVlc3QaIi5pb3AuYWRtaW4udjEuUmVsb2FkQ29uZmlnUmVzcG9uc2USVwoLQ2hlY2tDb25maWcSIC5pb3AuYWRtaW4udjEuQ2hlY2tDb25maWdSZXF1ZXN0GiEuaW9wLmFkbWluLnYxLkNoZWNrQ29uZmlnUmVzcG9uc2UiA5ACARJYCg1DYW5jZWxSZXF1ZXN0EiIuaW9wLmFkbWluLnYxLkNhbmNlbFJlcXVlc3RSZXF1ZXN0GiMuaW9wLmFkbWluLnYxLkNhbmNlbFJlcXVlc3RSZXNwb25zZRJSCgtTZXRPdmVycmlkZRIgLmlvcC5hZG1pbi52MS5TZXRPdmVycmlkZVJlcXVlc3QaIS5pb3AuYWRtaW4udjEuU2V0T3ZlcnJpZGVSZXNwb25zZRJbCg5SZXNldEVzdGltYXRlcxIjLmlvcC5hZG1pbi52MS5SZXNldEVzdGltYXRlc1JlcXVlc3QaJC5pb3AuYWRtaW4udjEuUmVzZXRFc3RpbWF0ZXNSZXNwb25zZRJMCglDcmVhdGVLZXkSHi5pb3AuYWRtaW4udjEuQ3JlYXRlS2V5UmVxdWVzdBofLmlvcC5hZG1pbi52MS5DcmVhdGVLZXlSZXNwb25zZRJOCghMaXN0S2V5cxIdLmlvcC5hZG1pbi52MS5MaXN0S2V5c1JlcXVlc3QaHi5pb3AuYWRtaW4udjEuTGlzdEtleXNSZXNwb25zZSIDkAIBEkwKCVJldm9rZUtleRIeLmlvcC5hZG1pbi52MS5SZXZva2VLZXlSZXF1ZXN0Gh8uaW9wLmFkbWluLnYxLlJldm9rZUtleVJlc3BvbnNlEl4KD0NyZWF0ZUpvaW5Ub2tlbhIkLmlvcC5hZG1pbi52MS5DcmVhdGVKb2luVG9rZW5SZXF1ZXN0GiUuaW9wLmFkbWluLnYxLkNyZWF0ZUpvaW5Ub2tlblJlc3BvbnNlEm8KE0xpc3ROb2RlQ3JlZGVudGlhbHMSKC5pb3AuYWRtaW4udjEuTGlzdE5vZGVDcmVkZW50aWFsc1JlcXVlc3QaKS5pb3AuYWRtaW4udjEuTGlzdE5vZGVDcmVkZW50aWFsc1Jlc3BvbnNlIgOQAgESTwoKUmV2b2tlTm9kZRIfLmlvcC5hZG1pbi52MS5SZXZva2VOb2RlUmVxdWVzdBogLmlvcC5hZG1pbi52MS5SZXZva2VOb2RlUmVzcG9uc2VCNFoyZ2l0aHViLmNvbS9pb3AtZGV2L2lvcC9nZW4vZ28vaW9wL2FkbWluL3YxO2FkbWludjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * ReloadConfigRequest asks for a refresh.
@@ -366,6 +366,533 @@ export const OverrideSchema: GenMessage<Override> = /*@__PURE__*/
   messageDesc(file_iop_admin_v1_admin, 10);
 
 /**
+ * CreateKeyRequest says what the key is to be.
+ *
+ * @generated from message iop.admin.v1.CreateKeyRequest
+ */
+export type CreateKeyRequest = Message<"iop.admin.v1.CreateKeyRequest"> & {
+  /**
+   * For people and logs; no control characters, and no space at either end.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Models it may name; empty = all.
+   *
+   * @generated from field: repeated string models = 2;
+   */
+  models: string[];
+
+  /**
+   * Most requests at once, waiting ones included; 0 = no limit.
+   *
+   * @generated from field: uint32 max_concurrent = 3;
+   */
+  maxConcurrent: number;
+};
+
+/**
+ * Describes the message iop.admin.v1.CreateKeyRequest.
+ * Use `create(CreateKeyRequestSchema)` to create a new message.
+ */
+export const CreateKeyRequestSchema: GenMessage<CreateKeyRequest> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 11);
+
+/**
+ * CreateKeyResponse has the key.
+ *
+ * @generated from message iop.admin.v1.CreateKeyResponse
+ */
+export type CreateKeyResponse = Message<"iop.admin.v1.CreateKeyResponse"> & {
+  /**
+   * The secret, which cannot be had again.
+   *
+   * @generated from field: string secret = 1;
+   */
+  secret: string;
+
+  /**
+   * What is known of it.
+   *
+   * @generated from field: iop.admin.v1.ApiKey key = 2;
+   */
+  key?: ApiKey | undefined;
+
+  /**
+   * Whether API keys are asked for at all: edge.auth.mode is keys.
+   *
+   * @generated from field: bool asked_for = 3;
+   */
+  askedFor: boolean;
+};
+
+/**
+ * Describes the message iop.admin.v1.CreateKeyResponse.
+ * Use `create(CreateKeyResponseSchema)` to create a new message.
+ */
+export const CreateKeyResponseSchema: GenMessage<CreateKeyResponse> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 12);
+
+/**
+ * ApiKey is what is known of an API key.
+ *
+ * @generated from message iop.admin.v1.ApiKey
+ */
+export type ApiKey = Message<"iop.admin.v1.ApiKey"> & {
+  /**
+   * For people and logs.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Where it is: "file" or "state".
+   *
+   * @generated from field: string source = 2;
+   */
+  source: string;
+
+  /**
+   * When it was made; absent for one of the file.
+   *
+   * @generated from field: google.protobuf.Timestamp created = 3;
+   */
+  created?: Timestamp | undefined;
+
+  /**
+   * Name of the admin token that made it; empty for one of the file.
+   *
+   * @generated from field: string by = 4;
+   */
+  by: string;
+
+  /**
+   * Models it may name; empty = all.
+   *
+   * @generated from field: repeated string models = 5;
+   */
+  models: string[];
+
+  /**
+   * Most requests at once, waiting ones included; 0 = no limit.
+   *
+   * @generated from field: uint32 max_concurrent = 6;
+   */
+  maxConcurrent: number;
+
+  /**
+   * Requests of it that wait or run now.
+   *
+   * @generated from field: uint32 running = 7;
+   */
+  running: number;
+
+  /**
+   * Why it does not pass: the file has one of the same name, or the same secret; empty if it does.
+   *
+   * @generated from field: string refused_because = 8;
+   */
+  refusedBecause: string;
+};
+
+/**
+ * Describes the message iop.admin.v1.ApiKey.
+ * Use `create(ApiKeySchema)` to create a new message.
+ */
+export const ApiKeySchema: GenMessage<ApiKey> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 13);
+
+/**
+ * ListKeysRequest asks for the keys.
+ *
+ * @generated from message iop.admin.v1.ListKeysRequest
+ */
+export type ListKeysRequest = Message<"iop.admin.v1.ListKeysRequest"> & {
+};
+
+/**
+ * Describes the message iop.admin.v1.ListKeysRequest.
+ * Use `create(ListKeysRequestSchema)` to create a new message.
+ */
+export const ListKeysRequestSchema: GenMessage<ListKeysRequest> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 14);
+
+/**
+ * ListKeysResponse has them.
+ *
+ * @generated from message iop.admin.v1.ListKeysResponse
+ */
+export type ListKeysResponse = Message<"iop.admin.v1.ListKeysResponse"> & {
+  /**
+   * Those of the file in its order, then the others by name.
+   *
+   * @generated from field: repeated iop.admin.v1.ApiKey keys = 1;
+   */
+  keys: ApiKey[];
+
+  /**
+   * Whether API keys are asked for at all: edge.auth.mode is keys.
+   *
+   * @generated from field: bool asked_for = 2;
+   */
+  askedFor: boolean;
+};
+
+/**
+ * Describes the message iop.admin.v1.ListKeysResponse.
+ * Use `create(ListKeysResponseSchema)` to create a new message.
+ */
+export const ListKeysResponseSchema: GenMessage<ListKeysResponse> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 15);
+
+/**
+ * RevokeKeyRequest names a key.
+ *
+ * @generated from message iop.admin.v1.RevokeKeyRequest
+ */
+export type RevokeKeyRequest = Message<"iop.admin.v1.RevokeKeyRequest"> & {
+  /**
+   * Its name.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message iop.admin.v1.RevokeKeyRequest.
+ * Use `create(RevokeKeyRequestSchema)` to create a new message.
+ */
+export const RevokeKeyRequestSchema: GenMessage<RevokeKeyRequest> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 16);
+
+/**
+ * RevokeKeyResponse says what has become of it.
+ *
+ * @generated from message iop.admin.v1.RevokeKeyResponse
+ */
+export type RevokeKeyResponse = Message<"iop.admin.v1.RevokeKeyResponse"> & {
+  /**
+   * Whether this outlasts a restart of the Edge.
+   *
+   * @generated from field: bool durable = 1;
+   */
+  durable: boolean;
+
+  /**
+   * Why not; empty if it does.
+   *
+   * @generated from field: string not_durable_because = 2;
+   */
+  notDurableBecause: string;
+
+  /**
+   * Requests of it that wait or run; they go on.
+   *
+   * @generated from field: uint32 running = 3;
+   */
+  running: number;
+};
+
+/**
+ * Describes the message iop.admin.v1.RevokeKeyResponse.
+ * Use `create(RevokeKeyResponseSchema)` to create a new message.
+ */
+export const RevokeKeyResponseSchema: GenMessage<RevokeKeyResponse> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 17);
+
+/**
+ * CreateJoinTokenRequest names a node.
+ *
+ * @generated from message iop.admin.v1.CreateJoinTokenRequest
+ */
+export type CreateJoinTokenRequest = Message<"iop.admin.v1.CreateJoinTokenRequest"> & {
+  /**
+   * Id of a configured node.
+   *
+   * @generated from field: string node = 1;
+   */
+  node: string;
+
+  /**
+   * How long the token serves; absent = 24 h, which is also the longest.
+   *
+   * @generated from field: google.protobuf.Duration life = 2;
+   */
+  life?: Duration | undefined;
+};
+
+/**
+ * Describes the message iop.admin.v1.CreateJoinTokenRequest.
+ * Use `create(CreateJoinTokenRequestSchema)` to create a new message.
+ */
+export const CreateJoinTokenRequestSchema: GenMessage<CreateJoinTokenRequest> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 18);
+
+/**
+ * CreateJoinTokenResponse has the token.
+ *
+ * @generated from message iop.admin.v1.CreateJoinTokenResponse
+ */
+export type CreateJoinTokenResponse = Message<"iop.admin.v1.CreateJoinTokenResponse"> & {
+  /**
+   * The secret, which cannot be had again.
+   *
+   * @generated from field: string secret = 1;
+   */
+  secret: string;
+
+  /**
+   * What is known of it.
+   *
+   * @generated from field: iop.admin.v1.JoinToken token = 2;
+   */
+  token?: JoinToken | undefined;
+};
+
+/**
+ * Describes the message iop.admin.v1.CreateJoinTokenResponse.
+ * Use `create(CreateJoinTokenResponseSchema)` to create a new message.
+ */
+export const CreateJoinTokenResponseSchema: GenMessage<CreateJoinTokenResponse> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 19);
+
+/**
+ * JoinToken is what is known of a join token.
+ *
+ * @generated from message iop.admin.v1.JoinToken
+ */
+export type JoinToken = Message<"iop.admin.v1.JoinToken"> & {
+  /**
+   * Names it in logs.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * The node that it serves.
+   *
+   * @generated from field: string node = 2;
+   */
+  node: string;
+
+  /**
+   * When it was made.
+   *
+   * @generated from field: google.protobuf.Timestamp created = 3;
+   */
+  created?: Timestamp | undefined;
+
+  /**
+   * When it ends.
+   *
+   * @generated from field: google.protobuf.Timestamp expires = 4;
+   */
+  expires?: Timestamp | undefined;
+
+  /**
+   * Name of the admin token that made it.
+   *
+   * @generated from field: string by = 5;
+   */
+  by: string;
+};
+
+/**
+ * Describes the message iop.admin.v1.JoinToken.
+ * Use `create(JoinTokenSchema)` to create a new message.
+ */
+export const JoinTokenSchema: GenMessage<JoinToken> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 20);
+
+/**
+ * ListNodeCredentialsRequest asks for them.
+ *
+ * @generated from message iop.admin.v1.ListNodeCredentialsRequest
+ */
+export type ListNodeCredentialsRequest = Message<"iop.admin.v1.ListNodeCredentialsRequest"> & {
+};
+
+/**
+ * Describes the message iop.admin.v1.ListNodeCredentialsRequest.
+ * Use `create(ListNodeCredentialsRequestSchema)` to create a new message.
+ */
+export const ListNodeCredentialsRequestSchema: GenMessage<ListNodeCredentialsRequest> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 21);
+
+/**
+ * ListNodeCredentialsResponse has them.
+ *
+ * @generated from message iop.admin.v1.ListNodeCredentialsResponse
+ */
+export type ListNodeCredentialsResponse = Message<"iop.admin.v1.ListNodeCredentialsResponse"> & {
+  /**
+   * Join tokens that were not used and have not expired, by node.
+   *
+   * @generated from field: repeated iop.admin.v1.JoinToken join_tokens = 1;
+   */
+  joinTokens: JoinToken[];
+
+  /**
+   * Every configured node in the order of the file, then others that have a credential, by id.
+   *
+   * @generated from field: repeated iop.admin.v1.NodeCredential nodes = 2;
+   */
+  nodes: NodeCredential[];
+};
+
+/**
+ * Describes the message iop.admin.v1.ListNodeCredentialsResponse.
+ * Use `create(ListNodeCredentialsResponseSchema)` to create a new message.
+ */
+export const ListNodeCredentialsResponseSchema: GenMessage<ListNodeCredentialsResponse> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 22);
+
+/**
+ * NodeCredential is what is known of how a node shows who it is.
+ *
+ * @generated from message iop.admin.v1.NodeCredential
+ */
+export type NodeCredential = Message<"iop.admin.v1.NodeCredential"> & {
+  /**
+   * Its id.
+   *
+   * @generated from field: string node = 1;
+   */
+  node: string;
+
+  /**
+   * Where its token or credential is: "file", "state", or empty while it has not joined.
+   *
+   * @generated from field: string source = 2;
+   */
+  source: string;
+
+  /**
+   * When its credential was made; absent for one of the file.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 3;
+   */
+  since?: Timestamp | undefined;
+
+  /**
+   * When it was last used, as far as this is known: of one of the state, it is kept with the next change of the file only.
+   *
+   * @generated from field: google.protobuf.Timestamp last_used = 4;
+   */
+  lastUsed?: Timestamp | undefined;
+
+  /**
+   * Whether the node is connected.
+   *
+   * @generated from field: bool connected = 5;
+   */
+  connected: boolean;
+
+  /**
+   * Id of the join token that it came by; empty for one of the file.
+   *
+   * @generated from field: string joined_by = 6;
+   */
+  joinedBy: string;
+
+  /**
+   * Whether its former credential still passes, until this one is used.
+   *
+   * @generated from field: bool former_passes = 7;
+   */
+  formerPasses: boolean;
+
+  /**
+   * Why its credential does not pass: the file has a token for it, or does not have the node; empty if it does.
+   *
+   * @generated from field: string refused_because = 8;
+   */
+  refusedBecause: string;
+};
+
+/**
+ * Describes the message iop.admin.v1.NodeCredential.
+ * Use `create(NodeCredentialSchema)` to create a new message.
+ */
+export const NodeCredentialSchema: GenMessage<NodeCredential> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 23);
+
+/**
+ * RevokeNodeRequest names a node.
+ *
+ * @generated from message iop.admin.v1.RevokeNodeRequest
+ */
+export type RevokeNodeRequest = Message<"iop.admin.v1.RevokeNodeRequest"> & {
+  /**
+   * Its id.
+   *
+   * @generated from field: string node = 1;
+   */
+  node: string;
+};
+
+/**
+ * Describes the message iop.admin.v1.RevokeNodeRequest.
+ * Use `create(RevokeNodeRequestSchema)` to create a new message.
+ */
+export const RevokeNodeRequestSchema: GenMessage<RevokeNodeRequest> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 24);
+
+/**
+ * RevokeNodeResponse says what was taken away.
+ *
+ * @generated from message iop.admin.v1.RevokeNodeResponse
+ */
+export type RevokeNodeResponse = Message<"iop.admin.v1.RevokeNodeResponse"> & {
+  /**
+   * Whether it had a credential.
+   *
+   * @generated from field: bool credential = 1;
+   */
+  credential: boolean;
+
+  /**
+   * Join tokens of it that still served.
+   *
+   * @generated from field: uint32 join_tokens = 2;
+   */
+  joinTokens: number;
+
+  /**
+   * Whether its session was ended.
+   *
+   * @generated from field: bool was_connected = 3;
+   */
+  wasConnected: boolean;
+
+  /**
+   * Whether this outlasts a restart of the Edge.
+   *
+   * @generated from field: bool durable = 4;
+   */
+  durable: boolean;
+
+  /**
+   * Why not; empty if it does.
+   *
+   * @generated from field: string not_durable_because = 5;
+   */
+  notDurableBecause: string;
+};
+
+/**
+ * Describes the message iop.admin.v1.RevokeNodeResponse.
+ * Use `create(RevokeNodeResponseSchema)` to create a new message.
+ */
+export const RevokeNodeResponseSchema: GenMessage<RevokeNodeResponse> = /*@__PURE__*/
+  messageDesc(file_iop_admin_v1_admin, 25);
+
+/**
  * OverrideAction is what an operator wants.
  *
  * @generated from enum iop.admin.v1.OverrideAction
@@ -475,6 +1002,74 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof ResetEstimatesRequestSchema;
     output: typeof ResetEstimatesResponseSchema;
+  },
+  /**
+   * CreateKey makes an API key, which is told this once. A name that exists is
+   * already_exists; without edge.state_dir the call is failed_precondition, and
+   * unavailable where the key cannot be kept: then there is none.
+   *
+   * @generated from rpc iop.admin.v1.AdminService.CreateKey
+   */
+  createKey: {
+    methodKind: "unary";
+    input: typeof CreateKeyRequestSchema;
+    output: typeof CreateKeyResponseSchema;
+  },
+  /**
+   * ListKeys lists the API keys, those of the file first.
+   *
+   * @generated from rpc iop.admin.v1.AdminService.ListKeys
+   */
+  listKeys: {
+    methodKind: "unary";
+    input: typeof ListKeysRequestSchema;
+    output: typeof ListKeysResponseSchema;
+  },
+  /**
+   * RevokeKey takes an API key away, at once: requests that come after it are
+   * refused, those that run go on. One of the file is failed_precondition.
+   *
+   * @generated from rpc iop.admin.v1.AdminService.RevokeKey
+   */
+  revokeKey: {
+    methodKind: "unary";
+    input: typeof RevokeKeyRequestSchema;
+    output: typeof RevokeKeyResponseSchema;
+  },
+  /**
+   * CreateJoinToken makes a token by which a configured node joins once; it is told
+   * this once. A node whose token the file holds is failed_precondition.
+   *
+   * @generated from rpc iop.admin.v1.AdminService.CreateJoinToken
+   */
+  createJoinToken: {
+    methodKind: "unary";
+    input: typeof CreateJoinTokenRequestSchema;
+    output: typeof CreateJoinTokenResponseSchema;
+  },
+  /**
+   * ListNodeCredentials lists the join tokens that still serve, and the credential
+   * of every node.
+   *
+   * @generated from rpc iop.admin.v1.AdminService.ListNodeCredentials
+   */
+  listNodeCredentials: {
+    methodKind: "unary";
+    input: typeof ListNodeCredentialsRequestSchema;
+    output: typeof ListNodeCredentialsResponseSchema;
+  },
+  /**
+   * RevokeNode takes a node's credential and its join tokens away, at once: its
+   * session is fenced in the same step, waiting requests are looked at again, and
+   * running ones end as when a node is lost. A token of the file is
+   * failed_precondition.
+   *
+   * @generated from rpc iop.admin.v1.AdminService.RevokeNode
+   */
+  revokeNode: {
+    methodKind: "unary";
+    input: typeof RevokeNodeRequestSchema;
+    output: typeof RevokeNodeResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_iop_admin_v1_admin, 0);

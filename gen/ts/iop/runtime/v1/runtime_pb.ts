@@ -15,7 +15,106 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file iop/runtime/v1/runtime.proto.
  */
 export const file_iop_runtime_v1_runtime: GenFile = /*@__PURE__*/
-  fileDesc("Chxpb3AvcnVudGltZS92MS9ydW50aW1lLnByb3RvEg5pb3AucnVudGltZS52MSLhAQoOU2Vzc2lvblJlcXVlc3QSLAoIcmVnaXN0ZXIYASABKAsyGC5pb3AucnVudGltZS52MS5SZWdpc3RlckgAEi4KCWhlYXJ0YmVhdBgCIAEoCzIZLmlvcC5ydW50aW1lLnYxLkhlYXJ0YmVhdEgAEioKBWRyYWluGAMgASgLMhkuaW9wLnJ1bnRpbWUudjEuTm9kZURyYWluSAASMwoMcXVlcnlfcmVzdWx0GAQgASgLMhsuaW9wLnJ1bnRpbWUudjEuUXVlcnlSZXN1bHRIAEIQCgdtZXNzYWdlEgW6SAIIASKUAwoPU2Vzc2lvblJlc3BvbnNlEiwKCGFjY2VwdGVkGAEgASgLMhguaW9wLnJ1bnRpbWUudjEuQWNjZXB0ZWRIABIsCghyZWplY3RlZBgCIAEoCzIYLmlvcC5ydW50aW1lLnYxLlJlamVjdGVkSAASLgoJaGVhcnRiZWF0GAMgASgLMhkuaW9wLnJ1bnRpbWUudjEuSGVhcnRiZWF0SAASMAoJcHJvdmlkZXJzGAQgASgLMhsuaW9wLnJ1bnRpbWUudjEuUHJvdmlkZXJTZXRIABIoCgZjYW5jZWwYBSABKAsyFi5pb3AucnVudGltZS52MS5DYW5jZWxIABImCgVxdWVyeRgGIAEoCzIVLmlvcC5ydW50aW1lLnYxLlF1ZXJ5SAASKgoFZHJhaW4YByABKAsyGS5pb3AucnVudGltZS52MS5FZGdlRHJhaW5IABIzCgx3b3JrX3N0cmVhbXMYCCABKAsyGy5pb3AucnVudGltZS52MS5Xb3JrU3RyZWFtc0gAQhAKB21lc3NhZ2USBbpIAggBIuUBCghSZWdpc3RlchIhChBwcm90b2NvbF92ZXJzaW9uGAEgASgNQge6SAQqAigBEhsKB25vZGVfaWQYAiABKAlCCrpIB3IFEAEYgAESHwoLaW5zdGFuY2VfaWQYAyABKAlCCrpIB3IFEAgYgAESIgoQc29mdHdhcmVfdmVyc2lvbhgEIAEoCUIIukgFcgMYgAESEwoCb3MYBSABKAlCB7pIBHICGCASFQoEYXJjaBgGIAEoCUIHukgEcgIYIBIoCg5wcm92aWRlcl90eXBlcxgHIAMoCUIQukgNkgEKEEAiBnIEEAEYQCKzAgoIQWNjZXB0ZWQSJAoQZ2VuZXJhdGlvbl90b2tlbhgBIAEoCUIKgAEBukgEcgIQEBIhChBwcm90b2NvbF92ZXJzaW9uGAIgASgNQge6SAQqAigBEiYKFWhlYXJ0YmVhdF9pbnRlcnZhbF9tcxgDIAEoDUIHukgEKgIoARIlChRoZWFydGJlYXRfdGltZW91dF9tcxgEIAEoDUIHukgEKgIoARI2Cglwcm92aWRlcnMYBSABKAsyGy5pb3AucnVudGltZS52MS5Qcm92aWRlclNldEIGukgDyAEBEhkKB2VkZ2VfaWQYBiABKAlCCLpIBXIDGIABEiIKEHNvZnR3YXJlX3ZlcnNpb24YByABKAlCCLpIBXIDGIABEhgKEGJvZHlfbGltaXRfYnl0ZXMYCCABKAQiUwoIUmVqZWN0ZWQSLAoGcmVhc29uGAEgASgOMhwuaW9wLnJ1bnRpbWUudjEuUmVqZWN0UmVhc29uEhkKB21lc3NhZ2UYAiABKAlCCLpIBXIDGIAIIgsKCUhlYXJ0YmVhdCIdCglOb2RlRHJhaW4SEAoIZ3JhY2VfbXMYASABKA0iIwoJRWRnZURyYWluEhYKDnJldHJ5X2FmdGVyX21zGAEgASgNIhwKC1dvcmtTdHJlYW1zEg0KBXRvdGFsGAEgASgNIlcKC1Byb3ZpZGVyU2V0EjYKCXByb3ZpZGVycxgBIAMoCzIYLmlvcC5ydW50aW1lLnYxLlByb3ZpZGVyQgm6SAaSAQMQgAgSEAoIcmV2aXNpb24YAiABKAQi+wEKCFByb3ZpZGVyEhYKAmlkGAEgASgJQgq6SAdyBRABGIABEhcKBHR5cGUYAiABKAlCCbpIBnIEEAEYQBIaCghiYXNlX3VybBgDIAEoCUIIukgFcgMYgBASEAoIY2FwYWNpdHkYBCABKA0SFwoGY2FuY2VsGAUgASgJQge6SARyAhgQEhcKD2NhbmNlbF9ncmFjZV9tcxgGIAEoDRIUCgxnYXRlX3dhaXRfbXMYByABKA0SLAoJc2ltdWxhdG9yGAggASgLMhkuaW9wLnJ1bnRpbWUudjEuU2ltdWxhdG9yEhoKEnJlcXVlc3RfdGltZW91dF9tcxgJIAEoDSLKAQoJU2ltdWxhdG9yEisKEXRva2Vuc19wZXJfc2Vjb25kGAEgASgBQhC6SA0SC0ABKQAAAAAAAAAAEhYKDmZpcnN0X3Rva2VuX21zGAIgASgNEhYKDmNvbnRleHRfdG9rZW5zGAMgASgNEhUKDWFuc3dlcl90b2tlbnMYBCABKA0SEgoKZmFpbF9ldmVyeRgFIAEoDRIaCglmYWlsX21vZGUYBiABKAlCB7pIBHICGBASGQoGbW9kZWxzGAcgAygJQgm6SAaSAQMQgAgiMwoGQ2FuY2VsEhEKCXN0cmVhbV9pZBgBIAEoDRIWCg5yZXF1ZXN0X251bWJlchgCIAEoBCIyCgVRdWVyeRIRCglzdHJlYW1faWQYASABKA0SFgoOcmVxdWVzdF9udW1iZXIYAiABKAQiRgoLUXVlcnlSZXN1bHQSEQoJc3RyZWFtX2lkGAEgASgNEhYKDnJlcXVlc3RfbnVtYmVyGAIgASgEEgwKBHNlZW4YAyABKAgibgoMV29ya1Jlc3BvbnNlEhYKDnJlcXVlc3RfbnVtYmVyGAEgASgEEisKBWJlZ2luGAIgASgLMhwuaW9wLnJ1bnRpbWUudjEuUmVxdWVzdEJlZ2luEgwKBGJvZHkYAyABKAwSCwoDZW5kGAQgASgIIoMCCgxSZXF1ZXN0QmVnaW4SEwoLcHJvdmlkZXJfaWQYASABKAkSDAoEcGF0aBgCIAEoCRIWCg5jb250ZW50X2xlbmd0aBgDIAEoBBInCgdoZWFkZXJzGAQgAygLMhYuaW9wLnJ1bnRpbWUudjEuSGVhZGVyEhcKD2lkbGVfdGltZW91dF9tcxgFIAEoDRISCgpyZXF1ZXN0X2lkGAYgASgJEhgKEHRvdGFsX3RpbWVvdXRfbXMYByABKA0SGQoRcHJvdmlkZXJfcmV2aXNpb24YCCABKAQSHQoVY29udGV4dF93aW5kb3dfdG9rZW5zGAkgASgEEg4KBnRhcmdldBgKIAEoCSIlCgZIZWFkZXISDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoCSKWAQoLV29ya1JlcXVlc3QSFgoOcmVxdWVzdF9udW1iZXIYASABKAQSKgoEaGVhZBgCIAEoCzIcLmlvcC5ydW50aW1lLnYxLlJlc3BvbnNlSGVhZBIMCgRib2R5GAMgASgMEgsKA2VuZBgEIAEoCBIoCgdmYWlsdXJlGAUgASgLMhcuaW9wLnJ1bnRpbWUudjEuRmFpbHVyZSJHCgxSZXNwb25zZUhlYWQSDgoGc3RhdHVzGAEgASgNEicKB2hlYWRlcnMYAiADKAsyFi5pb3AucnVudGltZS52MS5IZWFkZXIiRQoHRmFpbHVyZRIpCgRjb2RlGAEgASgOMhsuaW9wLnJ1bnRpbWUudjEuRmFpbHVyZUNvZGUSDwoHbWVzc2FnZRgCIAEoCSrOAQoMUmVqZWN0UmVhc29uEh0KGVJFSkVDVF9SRUFTT05fVU5TUEVDSUZJRUQQABIgChxSRUpFQ1RfUkVBU09OX0JBRF9DUkVERU5USUFMEAESHgoaUkVKRUNUX1JFQVNPTl9VTktOT1dOX05PREUQAhIhCh1SRUpFQ1RfUkVBU09OX0RVUExJQ0FURV9PV05FUhADEh4KGlJFSkVDVF9SRUFTT05fVkVSU0lPTl9TS0VXEAQSGgoWUkVKRUNUX1JFQVNPTl9EUkFJTklORxAFKvgBCgtGYWlsdXJlQ29kZRIcChhGQUlMVVJFX0NPREVfVU5TUEVDSUZJRUQQABIdChlGQUlMVVJFX0NPREVfTkVWRVJfT1BFTkVEEAESHgoaRkFJTFVSRV9DT0RFX1BST1ZJREVSX0JVU1kQAhIlCiFGQUlMVVJFX0NPREVfUFJPVklERVJfVU5SRUFDSEFCTEUQAxImCiJGQUlMVVJFX0NPREVfUFJPVklERVJfRElTQ09OTkVDVEVEEAQSIQodRkFJTFVSRV9DT0RFX1BST1ZJREVSX1RJTUVPVVQQBRIaChZGQUlMVVJFX0NPREVfQ0FOQ0VMTEVEEAYyqAEKD05vZGVMaW5rU2VydmljZRJOCgdTZXNzaW9uEh4uaW9wLnJ1bnRpbWUudjEuU2Vzc2lvblJlcXVlc3QaHy5pb3AucnVudGltZS52MS5TZXNzaW9uUmVzcG9uc2UoATABEkUKBFdvcmsSGy5pb3AucnVudGltZS52MS5Xb3JrUmVxdWVzdBocLmlvcC5ydW50aW1lLnYxLldvcmtSZXNwb25zZSgBMAFCOFo2Z2l0aHViLmNvbS9pb3AtZGV2L2lvcC9nZW4vZ28vaW9wL3J1bnRpbWUvdjE7cnVudGltZXYxYgZwcm90bzM", [file_buf_validate_validate]);
+  fileDesc("Chxpb3AvcnVudGltZS92MS9ydW50aW1lLnByb3RvEg5pb3AucnVudGltZS52MSLhAQoLSm9pblJlcXVlc3QSIQoKam9pbl90b2tlbhgBIAEoCUINgAEBukgHcgUQARiAARIbCgdub2RlX2lkGAIgASgJQgq6SAdyBRABGIABEh8KC2luc3RhbmNlX2lkGAMgASgJQgq6SAdyBRAIGIABEiEKEHByb3RvY29sX3ZlcnNpb24YBCABKA1CB7pIBCoCKAESIgoQc29mdHdhcmVfdmVyc2lvbhgFIAEoCUIIukgFcgMYgAESEwoCb3MYBiABKAlCB7pIBHICGCASFQoEYXJjaBgHIAEoCUIHukgEcgIYICJSCgxKb2luUmVzcG9uc2USFwoKY3JlZGVudGlhbBgBIAEoCUIDgAEBEg8KB2VkZ2VfaWQYAiABKAkSGAoQc29mdHdhcmVfdmVyc2lvbhgDIAEoCSKeAgoOU2Vzc2lvblJlcXVlc3QSLAoIcmVnaXN0ZXIYASABKAsyGC5pb3AucnVudGltZS52MS5SZWdpc3RlckgAEi4KCWhlYXJ0YmVhdBgCIAEoCzIZLmlvcC5ydW50aW1lLnYxLkhlYXJ0YmVhdEgAEioKBWRyYWluGAMgASgLMhkuaW9wLnJ1bnRpbWUudjEuTm9kZURyYWluSAASMwoMcXVlcnlfcmVzdWx0GAQgASgLMhsuaW9wLnJ1bnRpbWUudjEuUXVlcnlSZXN1bHRIABI7ChBjcmVkZW50aWFsX3Rha2VuGAUgASgLMh8uaW9wLnJ1bnRpbWUudjEuQ3JlZGVudGlhbFRha2VuSABCEAoHbWVzc2FnZRIFukgCCAEizwMKD1Nlc3Npb25SZXNwb25zZRIsCghhY2NlcHRlZBgBIAEoCzIYLmlvcC5ydW50aW1lLnYxLkFjY2VwdGVkSAASLAoIcmVqZWN0ZWQYAiABKAsyGC5pb3AucnVudGltZS52MS5SZWplY3RlZEgAEi4KCWhlYXJ0YmVhdBgDIAEoCzIZLmlvcC5ydW50aW1lLnYxLkhlYXJ0YmVhdEgAEjAKCXByb3ZpZGVycxgEIAEoCzIbLmlvcC5ydW50aW1lLnYxLlByb3ZpZGVyU2V0SAASKAoGY2FuY2VsGAUgASgLMhYuaW9wLnJ1bnRpbWUudjEuQ2FuY2VsSAASJgoFcXVlcnkYBiABKAsyFS5pb3AucnVudGltZS52MS5RdWVyeUgAEioKBWRyYWluGAcgASgLMhkuaW9wLnJ1bnRpbWUudjEuRWRnZURyYWluSAASMwoMd29ya19zdHJlYW1zGAggASgLMhsuaW9wLnJ1bnRpbWUudjEuV29ya1N0cmVhbXNIABI5Cg9uZXh0X2NyZWRlbnRpYWwYCSABKAsyHi5pb3AucnVudGltZS52MS5OZXh0Q3JlZGVudGlhbEgAQhAKB21lc3NhZ2USBbpIAggBIv8BCghSZWdpc3RlchIhChBwcm90b2NvbF92ZXJzaW9uGAEgASgNQge6SAQqAigBEhsKB25vZGVfaWQYAiABKAlCCrpIB3IFEAEYgAESHwoLaW5zdGFuY2VfaWQYAyABKAlCCrpIB3IFEAgYgAESIgoQc29mdHdhcmVfdmVyc2lvbhgEIAEoCUIIukgFcgMYgAESEwoCb3MYBSABKAlCB7pIBHICGCASFQoEYXJjaBgGIAEoCUIHukgEcgIYIBIoCg5wcm92aWRlcl90eXBlcxgHIAMoCUIQukgNkgEKEEAiBnIEEAEYQBIYChB0YWtlc19jcmVkZW50aWFsGAggASgIIjAKDk5leHRDcmVkZW50aWFsEh4KCmNyZWRlbnRpYWwYASABKAlCCoABAbpIBHICEBAiNAoPQ3JlZGVudGlhbFRha2VuEiEKCmNyZWRlbnRpYWwYASABKAlCDYABAbpIB3IFEAEYgAEiswIKCEFjY2VwdGVkEiQKEGdlbmVyYXRpb25fdG9rZW4YASABKAlCCoABAbpIBHICEBASIQoQcHJvdG9jb2xfdmVyc2lvbhgCIAEoDUIHukgEKgIoARImChVoZWFydGJlYXRfaW50ZXJ2YWxfbXMYAyABKA1CB7pIBCoCKAESJQoUaGVhcnRiZWF0X3RpbWVvdXRfbXMYBCABKA1CB7pIBCoCKAESNgoJcHJvdmlkZXJzGAUgASgLMhsuaW9wLnJ1bnRpbWUudjEuUHJvdmlkZXJTZXRCBrpIA8gBARIZCgdlZGdlX2lkGAYgASgJQgi6SAVyAxiAARIiChBzb2Z0d2FyZV92ZXJzaW9uGAcgASgJQgi6SAVyAxiAARIYChBib2R5X2xpbWl0X2J5dGVzGAggASgEIlMKCFJlamVjdGVkEiwKBnJlYXNvbhgBIAEoDjIcLmlvcC5ydW50aW1lLnYxLlJlamVjdFJlYXNvbhIZCgdtZXNzYWdlGAIgASgJQgi6SAVyAxiACCILCglIZWFydGJlYXQiHQoJTm9kZURyYWluEhAKCGdyYWNlX21zGAEgASgNIiMKCUVkZ2VEcmFpbhIWCg5yZXRyeV9hZnRlcl9tcxgBIAEoDSIcCgtXb3JrU3RyZWFtcxINCgV0b3RhbBgBIAEoDSJXCgtQcm92aWRlclNldBI2Cglwcm92aWRlcnMYASADKAsyGC5pb3AucnVudGltZS52MS5Qcm92aWRlckIJukgGkgEDEIAIEhAKCHJldmlzaW9uGAIgASgEIvsBCghQcm92aWRlchIWCgJpZBgBIAEoCUIKukgHcgUQARiAARIXCgR0eXBlGAIgASgJQgm6SAZyBBABGEASGgoIYmFzZV91cmwYAyABKAlCCLpIBXIDGIAQEhAKCGNhcGFjaXR5GAQgASgNEhcKBmNhbmNlbBgFIAEoCUIHukgEcgIYEBIXCg9jYW5jZWxfZ3JhY2VfbXMYBiABKA0SFAoMZ2F0ZV93YWl0X21zGAcgASgNEiwKCXNpbXVsYXRvchgIIAEoCzIZLmlvcC5ydW50aW1lLnYxLlNpbXVsYXRvchIaChJyZXF1ZXN0X3RpbWVvdXRfbXMYCSABKA0iygEKCVNpbXVsYXRvchIrChF0b2tlbnNfcGVyX3NlY29uZBgBIAEoAUIQukgNEgtAASkAAAAAAAAAABIWCg5maXJzdF90b2tlbl9tcxgCIAEoDRIWCg5jb250ZXh0X3Rva2VucxgDIAEoDRIVCg1hbnN3ZXJfdG9rZW5zGAQgASgNEhIKCmZhaWxfZXZlcnkYBSABKA0SGgoJZmFpbF9tb2RlGAYgASgJQge6SARyAhgQEhkKBm1vZGVscxgHIAMoCUIJukgGkgEDEIAIIjMKBkNhbmNlbBIRCglzdHJlYW1faWQYASABKA0SFgoOcmVxdWVzdF9udW1iZXIYAiABKAQiMgoFUXVlcnkSEQoJc3RyZWFtX2lkGAEgASgNEhYKDnJlcXVlc3RfbnVtYmVyGAIgASgEIkYKC1F1ZXJ5UmVzdWx0EhEKCXN0cmVhbV9pZBgBIAEoDRIWCg5yZXF1ZXN0X251bWJlchgCIAEoBBIMCgRzZWVuGAMgASgIIm4KDFdvcmtSZXNwb25zZRIWCg5yZXF1ZXN0X251bWJlchgBIAEoBBIrCgViZWdpbhgCIAEoCzIcLmlvcC5ydW50aW1lLnYxLlJlcXVlc3RCZWdpbhIMCgRib2R5GAMgASgMEgsKA2VuZBgEIAEoCCKDAgoMUmVxdWVzdEJlZ2luEhMKC3Byb3ZpZGVyX2lkGAEgASgJEgwKBHBhdGgYAiABKAkSFgoOY29udGVudF9sZW5ndGgYAyABKAQSJwoHaGVhZGVycxgEIAMoCzIWLmlvcC5ydW50aW1lLnYxLkhlYWRlchIXCg9pZGxlX3RpbWVvdXRfbXMYBSABKA0SEgoKcmVxdWVzdF9pZBgGIAEoCRIYChB0b3RhbF90aW1lb3V0X21zGAcgASgNEhkKEXByb3ZpZGVyX3JldmlzaW9uGAggASgEEh0KFWNvbnRleHRfd2luZG93X3Rva2VucxgJIAEoBBIOCgZ0YXJnZXQYCiABKAkiJQoGSGVhZGVyEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkilgEKC1dvcmtSZXF1ZXN0EhYKDnJlcXVlc3RfbnVtYmVyGAEgASgEEioKBGhlYWQYAiABKAsyHC5pb3AucnVudGltZS52MS5SZXNwb25zZUhlYWQSDAoEYm9keRgDIAEoDBILCgNlbmQYBCABKAgSKAoHZmFpbHVyZRgFIAEoCzIXLmlvcC5ydW50aW1lLnYxLkZhaWx1cmUiRwoMUmVzcG9uc2VIZWFkEg4KBnN0YXR1cxgBIAEoDRInCgdoZWFkZXJzGAIgAygLMhYuaW9wLnJ1bnRpbWUudjEuSGVhZGVyIkUKB0ZhaWx1cmUSKQoEY29kZRgBIAEoDjIbLmlvcC5ydW50aW1lLnYxLkZhaWx1cmVDb2RlEg8KB21lc3NhZ2UYAiABKAkqzgEKDFJlamVjdFJlYXNvbhIdChlSRUpFQ1RfUkVBU09OX1VOU1BFQ0lGSUVEEAASIAocUkVKRUNUX1JFQVNPTl9CQURfQ1JFREVOVElBTBABEh4KGlJFSkVDVF9SRUFTT05fVU5LTk9XTl9OT0RFEAISIQodUkVKRUNUX1JFQVNPTl9EVVBMSUNBVEVfT1dORVIQAxIeChpSRUpFQ1RfUkVBU09OX1ZFUlNJT05fU0tFVxAEEhoKFlJFSkVDVF9SRUFTT05fRFJBSU5JTkcQBSr4AQoLRmFpbHVyZUNvZGUSHAoYRkFJTFVSRV9DT0RFX1VOU1BFQ0lGSUVEEAASHQoZRkFJTFVSRV9DT0RFX05FVkVSX09QRU5FRBABEh4KGkZBSUxVUkVfQ09ERV9QUk9WSURFUl9CVVNZEAISJQohRkFJTFVSRV9DT0RFX1BST1ZJREVSX1VOUkVBQ0hBQkxFEAMSJgoiRkFJTFVSRV9DT0RFX1BST1ZJREVSX0RJU0NPTk5FQ1RFRBAEEiEKHUZBSUxVUkVfQ09ERV9QUk9WSURFUl9USU1FT1VUEAUSGgoWRkFJTFVSRV9DT0RFX0NBTkNFTExFRBAGMqgBCg9Ob2RlTGlua1NlcnZpY2USTgoHU2Vzc2lvbhIeLmlvcC5ydW50aW1lLnYxLlNlc3Npb25SZXF1ZXN0Gh8uaW9wLnJ1bnRpbWUudjEuU2Vzc2lvblJlc3BvbnNlKAEwARJFCgRXb3JrEhsuaW9wLnJ1bnRpbWUudjEuV29ya1JlcXVlc3QaHC5pb3AucnVudGltZS52MS5Xb3JrUmVzcG9uc2UoATABMlAKC0pvaW5TZXJ2aWNlEkEKBEpvaW4SGy5pb3AucnVudGltZS52MS5Kb2luUmVxdWVzdBocLmlvcC5ydW50aW1lLnYxLkpvaW5SZXNwb25zZUI4WjZnaXRodWIuY29tL2lvcC1kZXYvaW9wL2dlbi9nby9pb3AvcnVudGltZS92MTtydW50aW1ldjFiBnByb3RvMw", [file_buf_validate_validate]);
+
+/**
+ * JoinRequest asks for a node's credential. At most 8 KiB.
+ *
+ * @generated from message iop.runtime.v1.JoinRequest
+ */
+export type JoinRequest = Message<"iop.runtime.v1.JoinRequest"> & {
+  /**
+   * A join token of the Edge's operator; a secret, never logged.
+   *
+   * @generated from field: string join_token = 1;
+   */
+  joinToken: string;
+
+  /**
+   * The id the Edge's configuration knows the node by.
+   *
+   * @generated from field: string node_id = 2;
+   */
+  nodeId: string;
+
+  /**
+   * Random per process, for the Edge's log.
+   *
+   * @generated from field: string instance_id = 3;
+   */
+  instanceId: string;
+
+  /**
+   * Highest protocol version the node speaks.
+   *
+   * @generated from field: uint32 protocol_version = 4;
+   */
+  protocolVersion: number;
+
+  /**
+   * Version of the node's software, for people.
+   *
+   * @generated from field: string software_version = 5;
+   */
+  softwareVersion: string;
+
+  /**
+   * GOOS of the node.
+   *
+   * @generated from field: string os = 6;
+   */
+  os: string;
+
+  /**
+   * GOARCH of the node.
+   *
+   * @generated from field: string arch = 7;
+   */
+  arch: string;
+};
+
+/**
+ * Describes the message iop.runtime.v1.JoinRequest.
+ * Use `create(JoinRequestSchema)` to create a new message.
+ */
+export const JoinRequestSchema: GenMessage<JoinRequest> = /*@__PURE__*/
+  messageDesc(file_iop_runtime_v1_runtime, 0);
+
+/**
+ * JoinResponse is what the node keeps.
+ *
+ * @generated from message iop.runtime.v1.JoinResponse
+ */
+export type JoinResponse = Message<"iop.runtime.v1.JoinResponse"> & {
+  /**
+   * The node's credential, which it shows when it registers; a secret that is told
+   * this once.
+   *
+   * @generated from field: string credential = 1;
+   */
+  credential: string;
+
+  /**
+   * Id of the Edge, for people.
+   *
+   * @generated from field: string edge_id = 2;
+   */
+  edgeId: string;
+
+  /**
+   * Version of the Edge's software, for people.
+   *
+   * @generated from field: string software_version = 3;
+   */
+  softwareVersion: string;
+};
+
+/**
+ * Describes the message iop.runtime.v1.JoinResponse.
+ * Use `create(JoinResponseSchema)` to create a new message.
+ */
+export const JoinResponseSchema: GenMessage<JoinResponse> = /*@__PURE__*/
+  messageDesc(file_iop_runtime_v1_runtime, 1);
 
 /**
  * SessionRequest is one message from a node to its Edge.
@@ -58,6 +157,14 @@ export type SessionRequest = Message<"iop.runtime.v1.SessionRequest"> & {
      */
     value: QueryResult;
     case: "queryResult";
+  } | {
+    /**
+     * The next credential is kept.
+     *
+     * @generated from field: iop.runtime.v1.CredentialTaken credential_taken = 5;
+     */
+    value: CredentialTaken;
+    case: "credentialTaken";
   } | { case: undefined; value?: undefined };
 };
 
@@ -66,7 +173,7 @@ export type SessionRequest = Message<"iop.runtime.v1.SessionRequest"> & {
  * Use `create(SessionRequestSchema)` to create a new message.
  */
 export const SessionRequestSchema: GenMessage<SessionRequest> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 0);
+  messageDesc(file_iop_runtime_v1_runtime, 2);
 
 /**
  * SessionResponse is one message from an Edge to a node.
@@ -141,6 +248,14 @@ export type SessionResponse = Message<"iop.runtime.v1.SessionResponse"> & {
      */
     value: WorkStreams;
     case: "workStreams";
+  } | {
+    /**
+     * The node's next credential, in place of the one it has registered with.
+     *
+     * @generated from field: iop.runtime.v1.NextCredential next_credential = 9;
+     */
+    value: NextCredential;
+    case: "nextCredential";
   } | { case: undefined; value?: undefined };
 };
 
@@ -149,7 +264,7 @@ export type SessionResponse = Message<"iop.runtime.v1.SessionResponse"> & {
  * Use `create(SessionResponseSchema)` to create a new message.
  */
 export const SessionResponseSchema: GenMessage<SessionResponse> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 1);
+  messageDesc(file_iop_runtime_v1_runtime, 3);
 
 /**
  * Register is a node's claim to its id.
@@ -206,6 +321,13 @@ export type Register = Message<"iop.runtime.v1.Register"> & {
    * @generated from field: repeated string provider_types = 7;
    */
   providerTypes: string[];
+
+  /**
+   * Whether the node can keep another credential than the one it has come with.
+   *
+   * @generated from field: bool takes_credential = 8;
+   */
+  takesCredential: boolean;
 };
 
 /**
@@ -213,7 +335,50 @@ export type Register = Message<"iop.runtime.v1.Register"> & {
  * Use `create(RegisterSchema)` to create a new message.
  */
 export const RegisterSchema: GenMessage<Register> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 2);
+  messageDesc(file_iop_runtime_v1_runtime, 4);
+
+/**
+ * NextCredential is a node's credential from now on: the former one is good until
+ * this one is used first, by CredentialTaken or at a registration.
+ *
+ * @generated from message iop.runtime.v1.NextCredential
+ */
+export type NextCredential = Message<"iop.runtime.v1.NextCredential"> & {
+  /**
+   * A secret, never logged.
+   *
+   * @generated from field: string credential = 1;
+   */
+  credential: string;
+};
+
+/**
+ * Describes the message iop.runtime.v1.NextCredential.
+ * Use `create(NextCredentialSchema)` to create a new message.
+ */
+export const NextCredentialSchema: GenMessage<NextCredential> = /*@__PURE__*/
+  messageDesc(file_iop_runtime_v1_runtime, 5);
+
+/**
+ * CredentialTaken says that a next credential is on the node's disk, and shows it.
+ *
+ * @generated from message iop.runtime.v1.CredentialTaken
+ */
+export type CredentialTaken = Message<"iop.runtime.v1.CredentialTaken"> & {
+  /**
+   * The credential.
+   *
+   * @generated from field: string credential = 1;
+   */
+  credential: string;
+};
+
+/**
+ * Describes the message iop.runtime.v1.CredentialTaken.
+ * Use `create(CredentialTakenSchema)` to create a new message.
+ */
+export const CredentialTakenSchema: GenMessage<CredentialTaken> = /*@__PURE__*/
+  messageDesc(file_iop_runtime_v1_runtime, 6);
 
 /**
  * Accepted makes the node the owner of its id.
@@ -284,7 +449,7 @@ export type Accepted = Message<"iop.runtime.v1.Accepted"> & {
  * Use `create(AcceptedSchema)` to create a new message.
  */
 export const AcceptedSchema: GenMessage<Accepted> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 3);
+  messageDesc(file_iop_runtime_v1_runtime, 7);
 
 /**
  * Rejected refuses a registration.
@@ -312,7 +477,7 @@ export type Rejected = Message<"iop.runtime.v1.Rejected"> & {
  * Use `create(RejectedSchema)` to create a new message.
  */
 export const RejectedSchema: GenMessage<Rejected> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 4);
+  messageDesc(file_iop_runtime_v1_runtime, 8);
 
 /**
  * Heartbeat says "alive"; any other message of the session counts as one too.
@@ -327,7 +492,7 @@ export type Heartbeat = Message<"iop.runtime.v1.Heartbeat"> & {
  * Use `create(HeartbeatSchema)` to create a new message.
  */
 export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 5);
+  messageDesc(file_iop_runtime_v1_runtime, 9);
 
 /**
  * NodeDrain announces an orderly stop of the node.
@@ -348,7 +513,7 @@ export type NodeDrain = Message<"iop.runtime.v1.NodeDrain"> & {
  * Use `create(NodeDrainSchema)` to create a new message.
  */
 export const NodeDrainSchema: GenMessage<NodeDrain> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 6);
+  messageDesc(file_iop_runtime_v1_runtime, 10);
 
 /**
  * EdgeDrain announces an orderly stop of the Edge.
@@ -369,7 +534,7 @@ export type EdgeDrain = Message<"iop.runtime.v1.EdgeDrain"> & {
  * Use `create(EdgeDrainSchema)` to create a new message.
  */
 export const EdgeDrainSchema: GenMessage<EdgeDrain> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 7);
+  messageDesc(file_iop_runtime_v1_runtime, 11);
 
 /**
  * WorkStreams says how many work streams the node shall keep open, in use and
@@ -393,7 +558,7 @@ export type WorkStreams = Message<"iop.runtime.v1.WorkStreams"> & {
  * Use `create(WorkStreamsSchema)` to create a new message.
  */
 export const WorkStreamsSchema: GenMessage<WorkStreams> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 8);
+  messageDesc(file_iop_runtime_v1_runtime, 12);
 
 /**
  * ProviderSet is every provider of one node.
@@ -421,7 +586,7 @@ export type ProviderSet = Message<"iop.runtime.v1.ProviderSet"> & {
  * Use `create(ProviderSetSchema)` to create a new message.
  */
 export const ProviderSetSchema: GenMessage<ProviderSet> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 9);
+  messageDesc(file_iop_runtime_v1_runtime, 13);
 
 /**
  * Provider is what a node needs to know of one of its providers.
@@ -498,7 +663,7 @@ export type Provider = Message<"iop.runtime.v1.Provider"> & {
  * Use `create(ProviderSchema)` to create a new message.
  */
 export const ProviderSchema: GenMessage<Provider> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 10);
+  messageDesc(file_iop_runtime_v1_runtime, 14);
 
 /**
  * Simulator sets how a simulator answers.
@@ -561,7 +726,7 @@ export type Simulator = Message<"iop.runtime.v1.Simulator"> & {
  * Use `create(SimulatorSchema)` to create a new message.
  */
 export const SimulatorSchema: GenMessage<Simulator> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 11);
+  messageDesc(file_iop_runtime_v1_runtime, 15);
 
 /**
  * Cancel ends one request on a work stream. It may overtake the request, which
@@ -590,7 +755,7 @@ export type Cancel = Message<"iop.runtime.v1.Cancel"> & {
  * Use `create(CancelSchema)` to create a new message.
  */
 export const CancelSchema: GenMessage<Cancel> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 12);
+  messageDesc(file_iop_runtime_v1_runtime, 16);
 
 /**
  * Query asks whether the node has seen a request.
@@ -618,7 +783,7 @@ export type Query = Message<"iop.runtime.v1.Query"> & {
  * Use `create(QuerySchema)` to create a new message.
  */
 export const QuerySchema: GenMessage<Query> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 13);
+  messageDesc(file_iop_runtime_v1_runtime, 17);
 
 /**
  * QueryResult answers Query.
@@ -653,7 +818,7 @@ export type QueryResult = Message<"iop.runtime.v1.QueryResult"> & {
  * Use `create(QueryResultSchema)` to create a new message.
  */
 export const QueryResultSchema: GenMessage<QueryResult> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 14);
+  messageDesc(file_iop_runtime_v1_runtime, 18);
 
 /**
  * WorkResponse is one frame of a request, from the Edge to a node. The frames
@@ -697,7 +862,7 @@ export type WorkResponse = Message<"iop.runtime.v1.WorkResponse"> & {
  * Use `create(WorkResponseSchema)` to create a new message.
  */
 export const WorkResponseSchema: GenMessage<WorkResponse> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 15);
+  messageDesc(file_iop_runtime_v1_runtime, 19);
 
 /**
  * RequestBegin starts one request on a provider.
@@ -786,7 +951,7 @@ export type RequestBegin = Message<"iop.runtime.v1.RequestBegin"> & {
  * Use `create(RequestBeginSchema)` to create a new message.
  */
 export const RequestBeginSchema: GenMessage<RequestBegin> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 16);
+  messageDesc(file_iop_runtime_v1_runtime, 20);
 
 /**
  * Header is one header field.
@@ -814,7 +979,7 @@ export type Header = Message<"iop.runtime.v1.Header"> & {
  * Use `create(HeaderSchema)` to create a new message.
  */
 export const HeaderSchema: GenMessage<Header> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 17);
+  messageDesc(file_iop_runtime_v1_runtime, 21);
 
 /**
  * WorkRequest is one frame of an answer, from a node to the Edge. The first
@@ -864,7 +1029,7 @@ export type WorkRequest = Message<"iop.runtime.v1.WorkRequest"> & {
  * Use `create(WorkRequestSchema)` to create a new message.
  */
 export const WorkRequestSchema: GenMessage<WorkRequest> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 18);
+  messageDesc(file_iop_runtime_v1_runtime, 22);
 
 /**
  * ResponseHead is the head of a provider's answer.
@@ -892,7 +1057,7 @@ export type ResponseHead = Message<"iop.runtime.v1.ResponseHead"> & {
  * Use `create(ResponseHeadSchema)` to create a new message.
  */
 export const ResponseHeadSchema: GenMessage<ResponseHead> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 19);
+  messageDesc(file_iop_runtime_v1_runtime, 23);
 
 /**
  * Failure ends a request without a whole answer.
@@ -920,7 +1085,7 @@ export type Failure = Message<"iop.runtime.v1.Failure"> & {
  * Use `create(FailureSchema)` to create a new message.
  */
 export const FailureSchema: GenMessage<Failure> = /*@__PURE__*/
-  messageDesc(file_iop_runtime_v1_runtime, 20);
+  messageDesc(file_iop_runtime_v1_runtime, 24);
 
 /**
  * RejectReason says why a registration is refused. Only BAD_CREDENTIAL is
@@ -1072,4 +1237,28 @@ export const NodeLinkService: GenService<{
   },
 }> = /*@__PURE__*/
   serviceDesc(file_iop_runtime_v1_runtime, 0);
+
+/**
+ * JoinService is served by the Edge where nodes call it. It needs no credential
+ * but the join token of its request.
+ *
+ * @generated from service iop.runtime.v1.JoinService
+ */
+export const JoinService: GenService<{
+  /**
+   * Join exchanges a join token for the node's own credential. A token serves
+   * once, and only the node that it was made for. One that is not known or not
+   * this node's is refused with code unauthenticated, as is one that has expired
+   * or was used, which the message says. Too many attempts are refused with code
+   * resource_exhausted.
+   *
+   * @generated from rpc iop.runtime.v1.JoinService.Join
+   */
+  join: {
+    methodKind: "unary";
+    input: typeof JoinRequestSchema;
+    output: typeof JoinResponseSchema;
+  },
+}> = /*@__PURE__*/
+  serviceDesc(file_iop_runtime_v1_runtime, 1);
 

@@ -50,6 +50,20 @@ const (
 	// AdminServiceResetEstimatesProcedure is the fully-qualified name of the AdminService's
 	// ResetEstimates RPC.
 	AdminServiceResetEstimatesProcedure = "/iop.admin.v1.AdminService/ResetEstimates"
+	// AdminServiceCreateKeyProcedure is the fully-qualified name of the AdminService's CreateKey RPC.
+	AdminServiceCreateKeyProcedure = "/iop.admin.v1.AdminService/CreateKey"
+	// AdminServiceListKeysProcedure is the fully-qualified name of the AdminService's ListKeys RPC.
+	AdminServiceListKeysProcedure = "/iop.admin.v1.AdminService/ListKeys"
+	// AdminServiceRevokeKeyProcedure is the fully-qualified name of the AdminService's RevokeKey RPC.
+	AdminServiceRevokeKeyProcedure = "/iop.admin.v1.AdminService/RevokeKey"
+	// AdminServiceCreateJoinTokenProcedure is the fully-qualified name of the AdminService's
+	// CreateJoinToken RPC.
+	AdminServiceCreateJoinTokenProcedure = "/iop.admin.v1.AdminService/CreateJoinToken"
+	// AdminServiceListNodeCredentialsProcedure is the fully-qualified name of the AdminService's
+	// ListNodeCredentials RPC.
+	AdminServiceListNodeCredentialsProcedure = "/iop.admin.v1.AdminService/ListNodeCredentials"
+	// AdminServiceRevokeNodeProcedure is the fully-qualified name of the AdminService's RevokeNode RPC.
+	AdminServiceRevokeNodeProcedure = "/iop.admin.v1.AdminService/RevokeNode"
 )
 
 // AdminServiceClient is a client for the iop.admin.v1.AdminService service.
@@ -70,6 +84,26 @@ type AdminServiceClient interface {
 	// ResetEstimates forgets what the input estimate has learned from the prompt
 	// tokens that providers counted, for one served target or for all.
 	ResetEstimates(context.Context, *v1.ResetEstimatesRequest) (*v1.ResetEstimatesResponse, error)
+	// CreateKey makes an API key, which is told this once. A name that exists is
+	// already_exists; without edge.state_dir the call is failed_precondition, and
+	// unavailable where the key cannot be kept: then there is none.
+	CreateKey(context.Context, *v1.CreateKeyRequest) (*v1.CreateKeyResponse, error)
+	// ListKeys lists the API keys, those of the file first.
+	ListKeys(context.Context, *v1.ListKeysRequest) (*v1.ListKeysResponse, error)
+	// RevokeKey takes an API key away, at once: requests that come after it are
+	// refused, those that run go on. One of the file is failed_precondition.
+	RevokeKey(context.Context, *v1.RevokeKeyRequest) (*v1.RevokeKeyResponse, error)
+	// CreateJoinToken makes a token by which a configured node joins once; it is told
+	// this once. A node whose token the file holds is failed_precondition.
+	CreateJoinToken(context.Context, *v1.CreateJoinTokenRequest) (*v1.CreateJoinTokenResponse, error)
+	// ListNodeCredentials lists the join tokens that still serve, and the credential
+	// of every node.
+	ListNodeCredentials(context.Context, *v1.ListNodeCredentialsRequest) (*v1.ListNodeCredentialsResponse, error)
+	// RevokeNode takes a node's credential and its join tokens away, at once: its
+	// session is fenced in the same step, waiting requests are looked at again, and
+	// running ones end as when a node is lost. A token of the file is
+	// failed_precondition.
+	RevokeNode(context.Context, *v1.RevokeNodeRequest) (*v1.RevokeNodeResponse, error)
 }
 
 // NewAdminServiceClient constructs a client for the iop.admin.v1.AdminService service. By default,
@@ -114,16 +148,60 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("ResetEstimates")),
 			connect.WithClientOptions(opts...),
 		),
+		createKey: connect.NewClient[v1.CreateKeyRequest, v1.CreateKeyResponse](
+			httpClient,
+			baseURL+AdminServiceCreateKeyProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("CreateKey")),
+			connect.WithClientOptions(opts...),
+		),
+		listKeys: connect.NewClient[v1.ListKeysRequest, v1.ListKeysResponse](
+			httpClient,
+			baseURL+AdminServiceListKeysProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListKeys")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		revokeKey: connect.NewClient[v1.RevokeKeyRequest, v1.RevokeKeyResponse](
+			httpClient,
+			baseURL+AdminServiceRevokeKeyProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("RevokeKey")),
+			connect.WithClientOptions(opts...),
+		),
+		createJoinToken: connect.NewClient[v1.CreateJoinTokenRequest, v1.CreateJoinTokenResponse](
+			httpClient,
+			baseURL+AdminServiceCreateJoinTokenProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("CreateJoinToken")),
+			connect.WithClientOptions(opts...),
+		),
+		listNodeCredentials: connect.NewClient[v1.ListNodeCredentialsRequest, v1.ListNodeCredentialsResponse](
+			httpClient,
+			baseURL+AdminServiceListNodeCredentialsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListNodeCredentials")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		revokeNode: connect.NewClient[v1.RevokeNodeRequest, v1.RevokeNodeResponse](
+			httpClient,
+			baseURL+AdminServiceRevokeNodeProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("RevokeNode")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // adminServiceClient implements AdminServiceClient.
 type adminServiceClient struct {
-	reloadConfig   *connect.Client[v1.ReloadConfigRequest, v1.ReloadConfigResponse]
-	checkConfig    *connect.Client[v1.CheckConfigRequest, v1.CheckConfigResponse]
-	cancelRequest  *connect.Client[v1.CancelRequestRequest, v1.CancelRequestResponse]
-	setOverride    *connect.Client[v1.SetOverrideRequest, v1.SetOverrideResponse]
-	resetEstimates *connect.Client[v1.ResetEstimatesRequest, v1.ResetEstimatesResponse]
+	reloadConfig        *connect.Client[v1.ReloadConfigRequest, v1.ReloadConfigResponse]
+	checkConfig         *connect.Client[v1.CheckConfigRequest, v1.CheckConfigResponse]
+	cancelRequest       *connect.Client[v1.CancelRequestRequest, v1.CancelRequestResponse]
+	setOverride         *connect.Client[v1.SetOverrideRequest, v1.SetOverrideResponse]
+	resetEstimates      *connect.Client[v1.ResetEstimatesRequest, v1.ResetEstimatesResponse]
+	createKey           *connect.Client[v1.CreateKeyRequest, v1.CreateKeyResponse]
+	listKeys            *connect.Client[v1.ListKeysRequest, v1.ListKeysResponse]
+	revokeKey           *connect.Client[v1.RevokeKeyRequest, v1.RevokeKeyResponse]
+	createJoinToken     *connect.Client[v1.CreateJoinTokenRequest, v1.CreateJoinTokenResponse]
+	listNodeCredentials *connect.Client[v1.ListNodeCredentialsRequest, v1.ListNodeCredentialsResponse]
+	revokeNode          *connect.Client[v1.RevokeNodeRequest, v1.RevokeNodeResponse]
 }
 
 // ReloadConfig calls iop.admin.v1.AdminService.ReloadConfig.
@@ -171,6 +249,60 @@ func (c *adminServiceClient) ResetEstimates(ctx context.Context, req *v1.ResetEs
 	return nil, err
 }
 
+// CreateKey calls iop.admin.v1.AdminService.CreateKey.
+func (c *adminServiceClient) CreateKey(ctx context.Context, req *v1.CreateKeyRequest) (*v1.CreateKeyResponse, error) {
+	response, err := c.createKey.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListKeys calls iop.admin.v1.AdminService.ListKeys.
+func (c *adminServiceClient) ListKeys(ctx context.Context, req *v1.ListKeysRequest) (*v1.ListKeysResponse, error) {
+	response, err := c.listKeys.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RevokeKey calls iop.admin.v1.AdminService.RevokeKey.
+func (c *adminServiceClient) RevokeKey(ctx context.Context, req *v1.RevokeKeyRequest) (*v1.RevokeKeyResponse, error) {
+	response, err := c.revokeKey.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CreateJoinToken calls iop.admin.v1.AdminService.CreateJoinToken.
+func (c *adminServiceClient) CreateJoinToken(ctx context.Context, req *v1.CreateJoinTokenRequest) (*v1.CreateJoinTokenResponse, error) {
+	response, err := c.createJoinToken.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListNodeCredentials calls iop.admin.v1.AdminService.ListNodeCredentials.
+func (c *adminServiceClient) ListNodeCredentials(ctx context.Context, req *v1.ListNodeCredentialsRequest) (*v1.ListNodeCredentialsResponse, error) {
+	response, err := c.listNodeCredentials.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RevokeNode calls iop.admin.v1.AdminService.RevokeNode.
+func (c *adminServiceClient) RevokeNode(ctx context.Context, req *v1.RevokeNodeRequest) (*v1.RevokeNodeResponse, error) {
+	response, err := c.revokeNode.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdminServiceHandler is an implementation of the iop.admin.v1.AdminService service.
 type AdminServiceHandler interface {
 	// ReloadConfig re-reads the configuration file, all or nothing. A file that
@@ -189,6 +321,26 @@ type AdminServiceHandler interface {
 	// ResetEstimates forgets what the input estimate has learned from the prompt
 	// tokens that providers counted, for one served target or for all.
 	ResetEstimates(context.Context, *v1.ResetEstimatesRequest) (*v1.ResetEstimatesResponse, error)
+	// CreateKey makes an API key, which is told this once. A name that exists is
+	// already_exists; without edge.state_dir the call is failed_precondition, and
+	// unavailable where the key cannot be kept: then there is none.
+	CreateKey(context.Context, *v1.CreateKeyRequest) (*v1.CreateKeyResponse, error)
+	// ListKeys lists the API keys, those of the file first.
+	ListKeys(context.Context, *v1.ListKeysRequest) (*v1.ListKeysResponse, error)
+	// RevokeKey takes an API key away, at once: requests that come after it are
+	// refused, those that run go on. One of the file is failed_precondition.
+	RevokeKey(context.Context, *v1.RevokeKeyRequest) (*v1.RevokeKeyResponse, error)
+	// CreateJoinToken makes a token by which a configured node joins once; it is told
+	// this once. A node whose token the file holds is failed_precondition.
+	CreateJoinToken(context.Context, *v1.CreateJoinTokenRequest) (*v1.CreateJoinTokenResponse, error)
+	// ListNodeCredentials lists the join tokens that still serve, and the credential
+	// of every node.
+	ListNodeCredentials(context.Context, *v1.ListNodeCredentialsRequest) (*v1.ListNodeCredentialsResponse, error)
+	// RevokeNode takes a node's credential and its join tokens away, at once: its
+	// session is fenced in the same step, waiting requests are looked at again, and
+	// running ones end as when a node is lost. A token of the file is
+	// failed_precondition.
+	RevokeNode(context.Context, *v1.RevokeNodeRequest) (*v1.RevokeNodeResponse, error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -229,6 +381,44 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("ResetEstimates")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceCreateKeyHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceCreateKeyProcedure,
+		svc.CreateKey,
+		connect.WithSchema(adminServiceMethods.ByName("CreateKey")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListKeysHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListKeysProcedure,
+		svc.ListKeys,
+		connect.WithSchema(adminServiceMethods.ByName("ListKeys")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceRevokeKeyHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceRevokeKeyProcedure,
+		svc.RevokeKey,
+		connect.WithSchema(adminServiceMethods.ByName("RevokeKey")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceCreateJoinTokenHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceCreateJoinTokenProcedure,
+		svc.CreateJoinToken,
+		connect.WithSchema(adminServiceMethods.ByName("CreateJoinToken")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListNodeCredentialsHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListNodeCredentialsProcedure,
+		svc.ListNodeCredentials,
+		connect.WithSchema(adminServiceMethods.ByName("ListNodeCredentials")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceRevokeNodeHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceRevokeNodeProcedure,
+		svc.RevokeNode,
+		connect.WithSchema(adminServiceMethods.ByName("RevokeNode")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/iop.admin.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceReloadConfigProcedure:
@@ -241,6 +431,18 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceSetOverrideHandler.ServeHTTP(w, r)
 		case AdminServiceResetEstimatesProcedure:
 			adminServiceResetEstimatesHandler.ServeHTTP(w, r)
+		case AdminServiceCreateKeyProcedure:
+			adminServiceCreateKeyHandler.ServeHTTP(w, r)
+		case AdminServiceListKeysProcedure:
+			adminServiceListKeysHandler.ServeHTTP(w, r)
+		case AdminServiceRevokeKeyProcedure:
+			adminServiceRevokeKeyHandler.ServeHTTP(w, r)
+		case AdminServiceCreateJoinTokenProcedure:
+			adminServiceCreateJoinTokenHandler.ServeHTTP(w, r)
+		case AdminServiceListNodeCredentialsProcedure:
+			adminServiceListNodeCredentialsHandler.ServeHTTP(w, r)
+		case AdminServiceRevokeNodeProcedure:
+			adminServiceRevokeNodeHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -268,4 +470,28 @@ func (UnimplementedAdminServiceHandler) SetOverride(context.Context, *v1.SetOver
 
 func (UnimplementedAdminServiceHandler) ResetEstimates(context.Context, *v1.ResetEstimatesRequest) (*v1.ResetEstimatesResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.ResetEstimates is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) CreateKey(context.Context, *v1.CreateKeyRequest) (*v1.CreateKeyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.CreateKey is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListKeys(context.Context, *v1.ListKeysRequest) (*v1.ListKeysResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.ListKeys is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) RevokeKey(context.Context, *v1.RevokeKeyRequest) (*v1.RevokeKeyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.RevokeKey is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) CreateJoinToken(context.Context, *v1.CreateJoinTokenRequest) (*v1.CreateJoinTokenResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.CreateJoinToken is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListNodeCredentials(context.Context, *v1.ListNodeCredentialsRequest) (*v1.ListNodeCredentialsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.ListNodeCredentials is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) RevokeNode(context.Context, *v1.RevokeNodeRequest) (*v1.RevokeNodeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.admin.v1.AdminService.RevokeNode is not implemented"))
 }

@@ -26,6 +26,8 @@ const _ = connect.IsAtLeastVersion1_13_0
 const (
 	// NodeLinkServiceName is the fully-qualified name of the NodeLinkService service.
 	NodeLinkServiceName = "iop.runtime.v1.NodeLinkService"
+	// JoinServiceName is the fully-qualified name of the JoinService service.
+	JoinServiceName = "iop.runtime.v1.JoinService"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -40,6 +42,8 @@ const (
 	NodeLinkServiceSessionProcedure = "/iop.runtime.v1.NodeLinkService/Session"
 	// NodeLinkServiceWorkProcedure is the fully-qualified name of the NodeLinkService's Work RPC.
 	NodeLinkServiceWorkProcedure = "/iop.runtime.v1.NodeLinkService/Work"
+	// JoinServiceJoinProcedure is the fully-qualified name of the JoinService's Join RPC.
+	JoinServiceJoinProcedure = "/iop.runtime.v1.JoinService/Join"
 )
 
 // NodeLinkServiceClient is a client for the iop.runtime.v1.NodeLinkService service.
@@ -156,4 +160,88 @@ func (UnimplementedNodeLinkServiceHandler) Session(context.Context, *connect.Bid
 
 func (UnimplementedNodeLinkServiceHandler) Work(context.Context, *connect.BidiStream[v1.WorkRequest, v1.WorkResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("iop.runtime.v1.NodeLinkService.Work is not implemented"))
+}
+
+// JoinServiceClient is a client for the iop.runtime.v1.JoinService service.
+type JoinServiceClient interface {
+	// Join exchanges a join token for the node's own credential. A token serves
+	// once, and only the node that it was made for. One that is not known or not
+	// this node's is refused with code unauthenticated, as is one that has expired
+	// or was used, which the message says. Too many attempts are refused with code
+	// resource_exhausted.
+	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
+}
+
+// NewJoinServiceClient constructs a client for the iop.runtime.v1.JoinService service. By default,
+// it uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses, and
+// sends uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the connect.WithGRPC()
+// or connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewJoinServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) JoinServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	joinServiceMethods := v1.File_iop_runtime_v1_runtime_proto.Services().ByName("JoinService").Methods()
+	return &joinServiceClient{
+		join: connect.NewClient[v1.JoinRequest, v1.JoinResponse](
+			httpClient,
+			baseURL+JoinServiceJoinProcedure,
+			connect.WithSchema(joinServiceMethods.ByName("Join")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// joinServiceClient implements JoinServiceClient.
+type joinServiceClient struct {
+	join *connect.Client[v1.JoinRequest, v1.JoinResponse]
+}
+
+// Join calls iop.runtime.v1.JoinService.Join.
+func (c *joinServiceClient) Join(ctx context.Context, req *v1.JoinRequest) (*v1.JoinResponse, error) {
+	response, err := c.join.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// JoinServiceHandler is an implementation of the iop.runtime.v1.JoinService service.
+type JoinServiceHandler interface {
+	// Join exchanges a join token for the node's own credential. A token serves
+	// once, and only the node that it was made for. One that is not known or not
+	// this node's is refused with code unauthenticated, as is one that has expired
+	// or was used, which the message says. Too many attempts are refused with code
+	// resource_exhausted.
+	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
+}
+
+// NewJoinServiceHandler builds an HTTP handler from the service implementation. It returns the path
+// on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewJoinServiceHandler(svc JoinServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	joinServiceMethods := v1.File_iop_runtime_v1_runtime_proto.Services().ByName("JoinService").Methods()
+	joinServiceJoinHandler := connect.NewUnaryHandlerSimple(
+		JoinServiceJoinProcedure,
+		svc.Join,
+		connect.WithSchema(joinServiceMethods.ByName("Join")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/iop.runtime.v1.JoinService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case JoinServiceJoinProcedure:
+			joinServiceJoinHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedJoinServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedJoinServiceHandler struct{}
+
+func (UnimplementedJoinServiceHandler) Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("iop.runtime.v1.JoinService.Join is not implemented"))
 }
