@@ -124,6 +124,10 @@ func credentialsOf(cfg *configv1.EdgeConfig) auth.Credentials {
 		c.Read = append(c.Read, auth.Token{Name: t.GetName(), Hash: mustHash(t.GetSha256())})
 	}
 	for _, n := range cfg.GetNodes() {
+		if n.GetTokenSha256() == "" {
+			c.Joined = append(c.Joined, n.GetId())
+			continue
+		}
 		c.Nodes = append(c.Nodes, auth.Token{Name: n.GetId(), Hash: mustHash(n.GetTokenSha256())})
 	}
 	return c

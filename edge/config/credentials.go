@@ -23,8 +23,23 @@ func (r *rules) credentials() {
 		r.credential(fmt.Sprintf("edge.read_tokens[%d]", i), "sha256", "token", &t.Sha256, t.GetTokenFile(), t.GetTokenEnv())
 	}
 	for i, n := range r.cfg.GetNodes() {
+		if r.joins(i) {
+			continue
+		}
 		r.credential(fmt.Sprintf("nodes[%d]", i), "token_sha256", "token", &n.TokenSha256, n.GetTokenFile(), n.GetTokenEnv())
 	}
+}
+
+// joins reports whether a node has no token in the file and enters by a join token:
+// where the Edge can keep what it gives for one.
+func (r *rules) joins(node int) bool {
+	n, path := r.cfg.GetNodes()[node], fmt.Sprintf("nodes[%d]", node)
+	for _, key := range []string{"token_sha256", "token_file", "token_env"} {
+		if r.doc.Broken(path + "." + key) {
+			return false
+		}
+	}
+	return n.GetTokenSha256() == "" && n.GetTokenFile() == "" && n.GetTokenEnv() == "" && r.cfg.GetEdge().GetStateDir() != ""
 }
 
 // credential settles one secret: its hash, or where it is. hashKey is the key of
@@ -42,7 +57,11 @@ func (r *rules) credential(path, hashKey, what string, hash *string, file, env s
 	}
 	switch {
 	case len(given) == 0:
-		r.problem(path, "missing; give %s, the SHA-256 of the %s, or %s or %s, which says where the %s is", keys[0], what, keys[1], keys[2], what)
+		also := ""
+		if strings.HasPrefix(path, "nodes[") {
+			also = "; or set edge.state_dir, and the node enters by a join token"
+		}
+		r.problem(path, "missing; give %s, the SHA-256 of the %s, or %s or %s, which says where the %s is%s", keys[0], what, keys[1], keys[2], what, also)
 	case len(given) > 1:
 		r.problem(path+"."+given[len(given)-1], "%s are given; keep one", strings.Join(given, " and "))
 	case *hash != "":

@@ -67,6 +67,8 @@ func (r *rules) listeners() {
 	switch mode := e.GetAuth().GetMode(); {
 	case r.doc.Broken("openai.api_keys") || r.doc.Broken("edge.auth.mode"):
 		// Who may call is not known.
+	case mode == authKeys && keys == 0 && e.GetStateDir() != "":
+		// Those of iop key create are asked for.
 	case open[pathListen] && keys == 0 && mode != authNone:
 		r.problem(pathListen, "found %q, which other machines reach, and no openai.api_keys; add a key, or write auth: {mode: none} to let everyone in", e.GetListen())
 	case mode == authKeys && keys == 0:
