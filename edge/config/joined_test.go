@@ -19,7 +19,7 @@ func TestU4_ANodeWithoutATokenEntersByAJoinToken(t *testing.T) {
 
 	s, err := config.Parse("edge.yaml", []byte("edge: {state_dir: ./state}\n"+text))
 	require.NoError(t, err)
-	require.Empty(t, s.Warnings)
+	require.Len(t, s.Warnings, 1, "that there are no models")
 	require.Empty(t, s.Credentials.Nodes)
 	require.Equal(t, []string{"n"}, s.Credentials.Joined)
 	k := auth.NewKeyring(s.Credentials)
@@ -38,7 +38,7 @@ func TestKeysMadeOnTheEdgeAreAskedFor(t *testing.T) {
 	require.ErrorContains(t, err, "no openai.api_keys")
 	s, err := config.Parse("edge.yaml", []byte("edge: {listen: \"0.0.0.0:8484\", insecure_h2c: true, auth: {mode: keys}, state_dir: ./state}\n"))
 	require.NoError(t, err)
-	require.Empty(t, s.Warnings)
+	require.Len(t, s.Warnings, 1, "that there are no models")
 	require.False(t, s.Credentials.Open)
 	_, err = config.Parse("edge.yaml", []byte("edge: {listen: \"0.0.0.0:8484\", insecure_h2c: true, state_dir: ./state}\n"))
 	require.ErrorContains(t, err, "no openai.api_keys", "unless it is written that keys are asked for")
