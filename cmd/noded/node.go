@@ -49,6 +49,7 @@ type Node struct {
 	Options
 	instanceID string
 	tls        *tls.Config
+	credential ownCredential
 	providers  *provider.Set
 	supervisor *supervisor.Supervisor
 	probe      chan struct{} // of capacity 1: the session shall ask for a sign of life
@@ -64,11 +65,12 @@ func New(o Options) (*Node, error) {
 		o.Watch = wake.Watch
 	}
 	n := &Node{Options: o, instanceID: newInstanceID(), probe: make(chan struct{}, 1)}
+	n.credential.read, n.credential.file = n.readToken, o.Config.CredentialFile
 	var err error
 	if n.tls, err = trust(o.Config.CAFile, o.Config.CAPin); err != nil {
 		return nil, supervisor.MarkFinal(err)
 	}
-	if _, err := n.token(); err != nil {
+	if _, err := n.credential.token(); err != nil {
 		return nil, supervisor.MarkFinal(err)
 	}
 	for _, id := range o.Config.Providers() {
@@ -77,7 +79,7 @@ func New(o Options) (*Node, error) {
 		}
 	}
 	n.providers = provider.NewSet(provider.Config{
-		Clock: o.Clock, Log: o.Logger, Allow: o.Config.Endpoints.Allows, Credential: n.credential,
+		Clock: o.Clock, Log: o.Logger, Allow: o.Config.Endpoints.Allows, Credential: n.providerKey,
 	})
 	n.supervisor, err = supervisor.New(supervisor.Config{
 		Attempt: n.attempt,
@@ -141,15 +143,20 @@ func (n *Node) happened(e wake.Event) {
 // attempt is one registration. The token is read anew, so that a replaced file
 // counts at once; one that cannot be read ends the node.
 func (n *Node) attempt(ctx context.Context, ready func()) error {
-	token, err := n.token()
+	token, err := n.credential.token()
 	if err != nil {
 		return supervisor.MarkFinal(err)
+	}
+	var keep func(string) error
+	if n.Config.CredentialFile != "" && n.Token == "" {
+		keep = n.credential.keep
 	}
 	return session.Run(ctx, session.Config{
 		EdgeURL:         n.Config.EdgeURL,
 		NodeID:          n.Config.NodeID,
 		InstanceID:      n.instanceID,
 		Token:           token,
+		KeepCredential:  keep,
 		TLS:             n.tls,
 		SoftwareVersion: n.Version,
 		ProviderTypes:   provider.Types(),
@@ -182,16 +189,16 @@ func graceOf(ctx context.Context, configured time.Duration) time.Duration {
 	return configured
 }
 
-func (n *Node) token() (string, error) {
+func (n *Node) readToken() (string, error) {
 	if n.Token != "" {
 		return n.Token, nil
 	}
 	return n.Config.Token()
 }
 
-// credential is the key for one request to a provider. A key that has become
+// providerKey is the key for one request to a provider. A key that has become
 // unreadable since the start is told of, and the provider will refuse without it.
-func (n *Node) credential(providerID string) string {
+func (n *Node) providerKey(providerID string) string {
 	key, err := n.Config.Credential(providerID)
 	if err != nil {
 		n.Logger.Error("provider credential unreadable, asking without it", "provider_id", providerID, "error", err)

@@ -45,8 +45,26 @@ var Rules = []Rule{
 	{
 		From:      []string{"edge/state"},
 		Ban:       ownFolders,
-		BanExcept: []string{"edge/admission"},
+		BanExcept: []string{"edge/admission", "configs/durable"},
 		Reason:    "what an operator has said is kept as the core's own terms have it; who may say it, and over which wire, is no part of it",
+	},
+	{
+		From:      []string{"edge/credentials"},
+		Ban:       ownFolders,
+		BanExcept: []string{"edge/auth", "edge/state"},
+		Through:   []string{"edge/state"},
+		Reason:    "which secrets there are is decided from what is kept and told to auth; who asks, and over which wire, is no part of it",
+	},
+	{
+		From:   []string{"configs/durable"},
+		Ban:    ownFolders,
+		Reason: "leaves that everybody may use stay leaves",
+	},
+	{
+		From:      []string{"services/join/..."},
+		Ban:       []string{"services/..."},
+		BanExcept: []string{"services/join/...", "services/rpcerr"},
+		Reason:    handlersStandAlone,
 	},
 	{
 		From:      []string{"edge/config"},

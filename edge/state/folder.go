@@ -10,9 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"time"
+
+	"github.com/iop-dev/iop/configs/durable"
 )
 
 const maxBytes = 64 << 20 // far above what the largest site can fill
@@ -195,50 +196,8 @@ func (f *file) write(content any, now time.Time) error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("state folder: %w", err)
 	}
-	path := filepath.Join(f.dir, f.name)
-	next := path + ".next"
-	if err := writeWhole(next, text); err != nil {
-		return fmt.Errorf("state file: %w", errors.Join(err, remove(next)))
-	}
-	if err := os.Rename(next, path); err != nil {
+	if err := durable.Write(filepath.Join(f.dir, f.name), text); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	if err := syncDir(f.dir); err != nil {
-		return fmt.Errorf("state folder: %w", err)
-	}
 	return nil
-}
-
-// writeWhole writes a file and returns once it is on the disk.
-func writeWhole(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
-// remove takes away what a failed write has left; there may be nothing.
-func remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// syncDir makes a rename outlast a power cut. Windows cannot open folders, and
-// journals renames.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -38,6 +38,10 @@ type Config struct {
 	// Warnings are what works but is probably not meant; each with its place.
 	Warnings []string
 
+	// CredentialFile holds the token, in the place of another source, and is written
+	// when the Edge replaces it; empty = it is never replaced.
+	CredentialFile string
+
 	token       configs.Secret
 	credentials map[string]configs.Secret // by provider id
 	effective   *configv1.NodeConfig
@@ -130,7 +134,11 @@ func (c *Config) CheckFiles() configs.FileProblems {
 	if c.CAFile != "" {
 		problems.AddAuthorities(c.doc, "node.ca_file", c.CAFile)
 	}
-	problems.AddSecret(c.doc, "node.token_file", "node.token_env", c.token)
+	tokenFile := "node.token_file"
+	if c.CredentialFile != "" {
+		tokenFile = "node.credential_file"
+	}
+	problems.AddSecret(c.doc, tokenFile, "node.token_env", c.token)
 	for i, p := range c.effective.GetProviderCredentials() {
 		path := fmt.Sprintf("provider_credentials[%d]", i)
 		problems.AddSecret(c.doc, path+".key_file", path+".key_env", configs.Secret{File: p.GetKeyFile(), Env: p.GetKeyEnv()})
@@ -171,7 +179,8 @@ func (r *reader) config() *Config {
 		credentials: r.credentials(),
 	}
 	if n != nil {
-		c.token = r.source("node", "token", n.GetTokenFile(), n.GetTokenEnv())
+		c.CredentialFile = n.GetCredentialFile()
+		c.token = r.tokenSource()
 	}
 	if n != nil && n.StopGraceMs != nil {
 		c.StopGrace = time.Duration(n.GetStopGraceMs()) * time.Millisecond

@@ -17,3 +17,19 @@ func (r *reader) source(path, what, file, env string) configs.Secret {
 	}
 	return configs.Secret{File: file, Env: env}
 }
+
+// tokenSource is where the node's token is: a file, an environment variable, or the
+// file of a credential that the Edge replaces.
+func (r *reader) tokenSource() configs.Secret {
+	n := r.msg.GetNode()
+	if n.GetCredentialFile() == "" {
+		return r.source("node", "token", n.GetTokenFile(), n.GetTokenEnv())
+	}
+	if n.GetTokenFile() != "" {
+		r.problem("node.token_file", "credential_file and token_file are both given; keep one")
+	}
+	if n.GetTokenEnv() != "" {
+		r.problem("node.token_env", "credential_file and token_env are both given; keep one")
+	}
+	return configs.Secret{File: n.GetCredentialFile()}
+}

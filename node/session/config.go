@@ -51,6 +51,10 @@ type Config struct {
 	// Grace is asked, when ctx has ended, how long running work may go on. Nil =
 	// not at all.
 	Grace func() time.Duration
+	// KeepCredential puts the node's next credential in the place of Token, on disk: from
+	// its return on a restart comes with it. An error says why it could not, and Token
+	// has to do. It may wait for a disk. Nil = Token is never replaced.
+	KeepCredential func(credential string) error
 	// Probe asks, at each receive, whether the Edge is still there: a session that
 	// hears nothing from it soon ends with ErrNoSign. Nil = the heartbeat timeout
 	// has to do.

@@ -44,6 +44,8 @@ type session struct {
 	received atomic.Uint64 // bytes that the work connections have brought
 
 	pool pool
+
+	keeping atomic.Bool // a next credential is on its way to the disk
 }
 
 // Run is one registration. It returns nil when ctx has ended, after running work
@@ -138,6 +140,7 @@ func (s *session) registerWith(ctx context.Context, conn *sessionConn) error {
 		Os:              runtime.GOOS,
 		Arch:            runtime.GOARCH,
 		ProviderTypes:   s.cfg.ProviderTypes,
+		TakesCredential: s.cfg.KeepCredential != nil,
 	}}})
 	if sendErr != nil && !errors.Is(sendErr, io.EOF) && s.life.Err() == nil {
 		return s.explain(sendErr)
@@ -374,6 +377,8 @@ func (s *session) readAll(conn *sessionConn) {
 			})
 		case *runtimev1.SessionResponse_WorkStreams:
 			s.pool.want(int(min(m.WorkStreams.GetTotal(), maxStreams)))
+		case *runtimev1.SessionResponse_NextCredential:
+			s.keep(m.NextCredential.GetCredential())
 		case *runtimev1.SessionResponse_Drain:
 			draining = &EdgeDrainingError{RetryAfter: time.Duration(m.Drain.GetRetryAfterMs()) * time.Millisecond}
 			s.pool.edgeLeaves()

@@ -30,6 +30,19 @@ type Authenticator interface {
 	Node(id, secret string) (known, ok bool)
 }
 
+// Credentials replaces the credentials of nodes that keep their own. Its calls may
+// wait for a disk. edge/credentials implements it.
+type Credentials interface {
+	// Used notes that a registration with the secret was accepted, or that the node
+	// has proven that it keeps it.
+	Used(node, secret string)
+	// Next is a new credential for a node that has registered with secret, if it is
+	// time for one; empty = it is not.
+	Next(node, secret string) string
+	// Replaced reports whether a secret that does not pass is one that was replaced.
+	Replaced(node, secret string) bool
+}
+
 // Events hears of accepted connections and their ends, after the fact: nothing
 // depends on it (S13). Calls come in order for one node and must not block.
 type Events interface {
@@ -43,10 +56,11 @@ type Config struct {
 	Authenticator Authenticator
 	// Providers returns the providers of a node as the live configuration has
 	// them; never nil, empty for a node it does not know.
-	Providers func(admission.NodeID) *runtimev1.ProviderSet
-	Events    Events // nil = nobody listens
-	Clock     clockwork.Clock
-	Logger    *slog.Logger
+	Providers   func(admission.NodeID) *runtimev1.ProviderSet
+	Credentials Credentials // nil = none is ever replaced
+	Events      Events      // nil = nobody listens
+	Clock       clockwork.Clock
+	Logger      *slog.Logger
 	// HeartbeatInterval is the time between two heartbeats of either side.
 	HeartbeatInterval time.Duration
 	// HeartbeatTimeout is the silence after which a node counts as lost,
@@ -86,6 +100,9 @@ const (
 	// drainPatience is how long a node reads on, at most, when a request to a
 	// `cancel: drain` provider is cancelled.
 	drainPatience = 10 * time.Minute
+	// rotationCheck is how often a session asks whether its credential is to be
+	// replaced.
+	rotationCheck = time.Minute
 	// stopped is how far behind its time a timer runs off only when the whole
 	// process was stopped, or its machine asleep. wakePatience is what a silent
 	// node is given then, for its messages to be read.

@@ -49,6 +49,9 @@ func (s *Service) Session(ctx context.Context, conn *sessionConn) error {
 		return conn.Send(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Rejected{Rejected: refusal}})
 	}
 	guard.Stop()
+	if s.cfg.Credentials != nil {
+		s.cfg.Credentials.Used(register.NodeId, secret)
+	}
 	// A refresh or a stop that came while the registration was judged has not
 	// reached its session.
 	s.bringInLine(accepted)
@@ -83,9 +86,13 @@ func (s *Service) judge(register *runtimev1.Register, secret string) (version ui
 	case !known:
 		return 0, reject(runtimev1.RejectReason_REJECT_REASON_UNKNOWN_NODE,
 			"node %q is not in the Edge's configuration: add it under nodes and reload", register.NodeId)
+	case !ok && s.cfg.Credentials != nil && s.cfg.Credentials.Replaced(register.NodeId, secret):
+		return 0, reject(runtimev1.RejectReason_REJECT_REASON_BAD_CREDENTIAL,
+			"this credential of node %q was replaced by another, which was used since: a copy of it is shown, or this machine has lost the new one; "+
+				"if it is this machine's, join again by \"iop node token create %s\"", register.NodeId, register.NodeId)
 	case !ok:
 		return 0, reject(runtimev1.RejectReason_REJECT_REASON_BAD_CREDENTIAL,
-			"the node token is not that of node %q: its SHA-256 has to be token_sha256 there", register.NodeId)
+			"the node token is not that of node %q: its SHA-256 has to be token_sha256 there, or the node has to join by \"iop node token create\"", register.NodeId)
 	}
 	version, ok = framecodec.Version(register.ProtocolVersion)
 	if !ok {
@@ -110,18 +117,24 @@ func (s *Service) admit(register *runtimev1.Register, secret string, t *transpor
 	n := s.nodeOf(admission.NodeID(register.NodeId))
 	n.turn.Lock()
 	defer n.turn.Unlock()
+	// Whoever revokes takes the turn after the credential has ceased to pass.
+	if version, refusal = s.judge(register, secret); refusal != nil {
+		return nil, refusal
+	}
 
 	token := auth.NewToken("")
 	now := s.cfg.Clock.Now()
 	set := s.cfg.Providers(n.id)
 	next := &session{
-		service: s, node: n, register: register, secret: secret, tokenHash: hashToken(token),
+		service: s, node: n, register: register, tokenHash: hashToken(token),
 		transport: t, since: now, remote: remote, providers: set,
 		out:     make(chan *runtimev1.SessionResponse, sessionQueue),
 		done:    make(chan struct{}),
 		streams: map[uint32]*workStream{},
 		wished:  framecodec.InitialStreams,
+		taken:   make(chan struct{}, 1),
 	}
+	next.secret.Store(&secret)
 	next.out <- &runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_Accepted{Accepted: &runtimev1.Accepted{
 		GenerationToken:     token,
 		ProtocolVersion:     version,

@@ -184,13 +184,35 @@ func (s *Service) bringInLine(owner *session) {
 	owner.node.turn.Lock()
 	owner.pushProviders(s.cfg.Providers(owner.node.id))
 	owner.node.turn.Unlock()
-	if known, ok := s.cfg.Authenticator.Node(string(owner.node.id), owner.secret); known && ok {
+	if owner.passes() {
 		return
 	}
 	if s.cfg.Broker.Drain(owner.node.id, owner.generation) {
 		s.cfg.Logger.Info("node no longer allowed: it drains", "node", owner.node.id)
 		owner.drain()
 	}
+}
+
+// Revoke ends the session of a node whose credential passes no more, at once: its
+// generation is fenced, and what runs on it ends as when the node is lost. It
+// reports whether there was such a session. Call it when the credential has ceased
+// to pass: no session begins by it afterwards.
+func (s *Service) Revoke(id admission.NodeID) (ended bool) {
+	s.mu.RLock()
+	n := s.nodes[id]
+	s.mu.RUnlock()
+	if n == nil {
+		return false
+	}
+	// A registration that was judged before has its session when its turn is over.
+	n.turn.Lock()
+	owner := n.owner()
+	n.turn.Unlock()
+	if owner == nil || owner.passes() {
+		return false
+	}
+	s.end(owner, "its credential was revoked", abrupt)
+	return true
 }
 
 // Drain begins an orderly stop of the Edge: registrations are rejected, every

@@ -24,7 +24,6 @@ type session struct {
 	service    *Service
 	node       *node
 	register   *runtimev1.Register
-	secret     string // the node token it was accepted with
 	generation admission.Generation
 	tokenHash  tokenHash
 	transport  *transport
@@ -40,6 +39,8 @@ type session struct {
 	writing  atomic.Int64
 	cause    atomic.Pointer[string] // of fail
 	revision atomic.Uint64          // of the provider list sent last
+	secret   atomic.Pointer[string] // what the node has shown last: a token or a credential
+	taken    chan struct{}          // of capacity 1: a next credential was shown
 	// fenced is set before the core is told, so that nothing of this connection
 	// passes for current once the core has fenced it.
 	fenced atomic.Bool
@@ -105,6 +106,9 @@ func (s *session) serve(conn *sessionConn) error {
 	var workers sync.WaitGroup
 	workers.Go(func() { s.writeAll(conn) })
 	workers.Go(s.pulse)
+	if s.service.cfg.Credentials != nil && s.register.GetTakesCredential() {
+		workers.Go(s.rotate)
+	}
 	cause, err := s.readAll(conn)
 	s.service.end(s, cause, abrupt)
 	workers.Wait()
@@ -142,6 +146,8 @@ func (s *session) readAll(conn *sessionConn) (cause string, err error) {
 			s.service.drainNode(s, time.Duration(m.Drain.GetGraceMs())*time.Millisecond)
 		case *runtimev1.SessionRequest_QueryResult:
 			s.queryResult(m.QueryResult)
+		case *runtimev1.SessionRequest_CredentialTaken:
+			s.takeCredential(m.CredentialTaken.GetCredential())
 		}
 	}
 }
