@@ -1,11 +1,13 @@
 package traces
 
 import (
+	"context"
 	"encoding/hex"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"testing"
 	"time"
 
@@ -172,6 +174,72 @@ func TestNoCollectorHoldsARequestUp(t *testing.T) {
 			require.Eventually(t, func() bool { return goleak.Find(before) == nil }, 20*time.Second, 10*time.Millisecond, "deliveries go on")
 		})
 	}
+}
+
+// hang starts a collector that takes a request, says so, and never answers while the test runs.
+func hang(t *testing.T) (url string, took <-chan struct{}) {
+	let, came := make(chan struct{}), make(chan struct{}, 100)
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		came <- struct{}{}
+		select {
+		case <-r.Context().Done():
+		case <-let:
+		}
+	}))
+	t.Cleanup(func() { close(let); s.Close() })
+	return s.URL, came
+}
+
+// Of what a collector does not take a bounded number waits, and no more memory is held.
+func TestWhatWaitsForACollectorIsBounded(t *testing.T) {
+	url, took := hang(t)
+	x, err := New(config(url))
+	require.NoError(t, err)
+	held := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	e := ending()
+	for range 4000 {
+		x.Ended(e)
+	}
+	<-took
+	before := held()
+	for range 50_000 { // a kilobyte and more each
+		x.Ended(e)
+	}
+	require.Less(t, held()-before, int64(10<<20))
+	x.Close()
+}
+
+// A stop gives a collector that hangs a moment, then lets go of it.
+func TestAStopWaitsForNoCollector(t *testing.T) {
+	url, took := hang(t)
+	c := config(url)
+	clock := clockwork.NewFakeClock()
+	c.Clock = clock
+	x, err := New(c)
+	require.NoError(t, err)
+	x.Ended(ending())
+	ended := make(chan struct{})
+	go func() {
+		x.Close()
+		close(ended)
+	}()
+	<-took // the stop delivers what waits
+	limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, clock.BlockUntilContext(limit, 1), "a stop has no limit")
+	clock.Advance(lastDelivery)
+	select {
+	case <-ended:
+	case <-limit.Done(): // a delivery would be tried for longer
+		t.Fatal("the stop waits for the collector")
+	}
+	x.Close() // once more does nothing
 }
 
 func TestTracesURL(t *testing.T) {
