@@ -157,7 +157,13 @@ func (s *story) snapshot() string {
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "waiting %d, in flight %d, granted %d, released %d, double %d, stale %d\n", snap.QueueTotal, snap.InFlight, snap.Counters.Granted, snap.Counters.Released, snap.Counters.DoubleReleases, snap.Counters.Stale)
+	fmt.Fprintf(&b, "waiting %d", snap.QueueTotal)
+	for reason, n := range snap.WaitingBy {
+		if n > 0 {
+			fmt.Fprintf(&b, " (%d %s)", n, Reason(reason))
+		}
+	}
+	fmt.Fprintf(&b, ", in flight %d, granted %d, released %d, fenced %d, double %d, stale %d\n", snap.InFlight, snap.Counters.Granted, snap.Counters.Released, snap.Counters.Fenced, snap.Counters.DoubleReleases, snap.Counters.Stale)
 	return b.String()
 }
 
@@ -174,7 +180,11 @@ func (s *story) record(seq Seq) string {
 			if v.Reason == ReasonNone {
 				reason = "free"
 			}
-			fmt.Fprintf(&b, " %s=%s", v.Resource, reason)
+			fmt.Fprintf(&b, " %s=%s(%d/%d", v.Resource, reason, v.Slots.InFlight, v.Slots.Capacity)
+			if v.Slots.LongCapacity > 0 {
+				fmt.Fprintf(&b, ",long %d/%d", v.Slots.LongInFlight, v.Slots.LongCapacity)
+			}
+			b.WriteString(")")
 		}
 		b.WriteString("\n")
 	}

@@ -28,6 +28,7 @@ func checkSnapshot(c *Core, now time.Time) error {
 		heads[h.Seq] = h
 	}
 	behind := map[Seq]int{}
+	var by [ReasonBehind + 1]int
 	last := Seq(0)
 	for _, w := range s.Waiters {
 		r := c.requests.get(w.Seq)
@@ -46,7 +47,11 @@ func checkSnapshot(c *Core, now time.Time) error {
 		case !isHead:
 			behind[w.Behind]++
 		}
+		by[w.Reason]++
 		last = w.Seq
+	}
+	if by != s.WaitingBy {
+		return fmt.Errorf("by reason %v wait, which are listed as %v", s.WaitingBy, by)
 	}
 	for seq, h := range heads {
 		if h.Behind != behind[seq] {

@@ -36,7 +36,7 @@ type suite struct {
 var suites = []suite{
 	{"simulator", []string{"run", "./edge/admission/sim/cmd/admission-sim", "-seed", "1", "-steps", steps}, regexp.MustCompile(`(?i)(invariant[^\n]{0,90})`)},
 	{"scenarios", []string{"test", "-count=1", "-run", "^TestScenarios$", "./edge/admission"}, regexp.MustCompile(`--- FAIL: TestScenarios/(\S+)`)},
-	{"model", []string{"test", "-count=1", "-run", "^TestRandomCommands$", "./edge/admission", "-rapid.checks=400", "-rapid.nofailfile", "-rapid.shrinktime=1s"}, regexp.MustCompile(`Messages:\s+(.+)|Error:\s+(?:Received unexpected error:\s+)?(.+)`)},
+	{"model", []string{"test", "-count=1", "-run", "^TestRandomCommands$", "./edge/admission", "-rapid.checks=400", "-rapid.steps=200", "-rapid.nofailfile", "-rapid.shrinktime=1s"}, regexp.MustCompile(`Messages:\s+(.+)|Error:\s+(?:Received unexpected error:\s+)?(.+)`)},
 	{"broker", []string{"test", "-count=1", "./edge/broker"}, regexp.MustCompile(`--- FAIL: (\S+)`)},
 }
 
