@@ -98,7 +98,7 @@ func TestU4_AnOldCredentialIsReplacedAtARegistration(t *testing.T) {
 
 	n.stop()
 	require.NoError(t, await(e.testEdge, n.done))
-	e.connect("two", echo, func(c *nodesession.Config) { c.Token, c.KeepCredential = next, d.keep })
+	e.connect("one", echo, func(c *nodesession.Config) { c.Token, c.KeepCredential = next, d.keep })
 	require.NotContains(t, e.logs.String(), next)
 	require.NotContains(t, e.logs.String(), e.first)
 }
@@ -156,7 +156,7 @@ func TestANodeThatCannotKeepACredentialGoesOn(t *testing.T) {
 	require.True(t, e.passes(e.first))
 
 	d.fail = nil
-	e.connect("two", echo, func(c *nodesession.Config) { c.Token, c.KeepCredential = e.first, d.keep })
+	e.connect("one", echo, func(c *nodesession.Config) { c.Token, c.KeepCredential = e.first, d.keep })
 	next := await(e.testEdge, d.kept)
 	require.NotEqual(t, lost, next)
 	require.Eventually(t, func() bool { return !e.passes(e.first) }, 20*time.Second, time.Millisecond)
