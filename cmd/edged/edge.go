@@ -13,6 +13,7 @@ import (
 	"github.com/iop-dev/iop/edge/auth"
 	"github.com/iop-dev/iop/edge/broker"
 	"github.com/iop-dev/iop/edge/config"
+	"github.com/iop-dev/iop/edge/credentials"
 	"github.com/iop-dev/iop/edge/dispatch"
 	"github.com/iop-dev/iop/edge/estimate"
 	"github.com/iop-dev/iop/edge/events"
@@ -48,6 +49,7 @@ type Edge struct {
 
 	broker     *broker.Broker
 	keyring    *auth.Keyring
+	secrets    *credentials.Registry
 	estimates  *estimate.Calibration
 	link       *nodelink.Service
 	dispatcher *dispatch.Dispatcher
@@ -105,6 +107,7 @@ func New(o Options) (*Edge, error) {
 		allowance: usual, keyring: auth.NewKeyring(snap.Credentials), estimates: estimate.NewCalibration(), started: snap, lastLook: snap.Text, instance: auth.NewToken(""), startedAt: o.Clock.Now(),
 	}
 	e.openState(snap)
+	e.openCredentials(snap)
 	e.broker = broker.New(o.Clock, e.overrides.Apply(snap.Admission))
 	e.history.add(Refresh{At: o.Clock.Now(), Source: SourceStart})
 	e.life, e.cut = context.WithCancelCause(context.Background())
@@ -122,7 +125,7 @@ func New(o Options) (*Edge, error) {
 func (e *Edge) build(snap *config.Snapshot) (err error) {
 	cfg := snap.Config
 	e.link, err = nodelink.New(nodelink.Config{
-		Broker: e.broker, Authenticator: e.keyring, Providers: e.providerSet, Events: linkEvents{e},
+		Broker: e.broker, Authenticator: e.keyring, Credentials: e.secrets, Providers: e.providerSet, Events: linkEvents{e},
 		Clock: e.clock, Logger: e.log,
 		HeartbeatInterval: time.Duration(cfg.GetEdge().GetHeartbeat().GetIntervalMs()) * time.Millisecond,
 		HeartbeatTimeout:  time.Duration(cfg.GetEdge().GetHeartbeat().GetTimeoutMs()) * time.Millisecond,
@@ -195,6 +198,7 @@ func (e *Edge) close() {
 	if e.link != nil {
 		e.link.Close()
 	}
+	e.secrets.Close()
 	e.broker.Stop()
 	e.traces.Close()
 }

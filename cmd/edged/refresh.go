@@ -134,7 +134,7 @@ func (e *Edge) apply(r Refresh, next *config.Snapshot) ReloadResult {
 	r.Changes = result.Changes
 
 	result.NeedsRestart = e.adopt(next).needsRestart
-	e.keyring.Apply(next.Credentials)
+	result.Warnings = append(result.Warnings, e.secrets.Apply(next.Credentials)...)
 	// The nodes first, so that a gate has grown when the core sends it more; then
 	// the core, then the surface: a new model is served as soon as it is known.
 	e.link.PushProviders()

@@ -3,13 +3,18 @@ package edged
 import (
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/iop-dev/iop/edge/auth"
+	"github.com/iop-dev/iop/edge/credentials"
+	"github.com/iop-dev/iop/services/admin"
 )
 
 // everyRole is an Edge with a credential of each role.
@@ -18,6 +23,7 @@ edge:
   id: home
   listen: "127.0.0.1:0"
   auth: {mode: keys}
+  state_dir: "%state"
   read_tokens: [{name: reader, sha256: "%read"}]
   admin_tokens: [{name: operator, sha256: "%admin"}]
 openai: {api_keys: [{name: laptop, sha256: "%key"}]}
@@ -25,6 +31,7 @@ nodes:
   - id: n
     token_sha256: "%node"
     providers: [{id: p, type: simulator, capacity: 1}]
+  - {id: joins, providers: [{id: p, type: simulator, capacity: 1}]}
 models: [{id: m, providers: [{node: n, provider: p, target: t}]}]
 `
 
@@ -32,18 +39,28 @@ models: [{id: m, providers: [{node: n, provider: p, target: t}]}]
 // mistake.
 func TestEveryRouteIsForItsRolesOnly(t *testing.T) {
 	secrets := map[string]string{"nobody": "", "wrong": "wrong-4711", "key": "key-4711", "node": "node-4711", "read": "read-4711", "admin": "admin-4711"}
-	text := everyRole
+	text := strings.ReplaceAll(everyRole, "%state", filepath.ToSlash(t.TempDir()))
 	for role, secret := range secrets {
 		text = strings.ReplaceAll(text, "%"+role, auth.HashToken(secret))
 	}
 	e := serveText(t, text)
+	// Secrets that were made on the Edge.
+	by := secretsOf{e}
+	made := func(secret string, err error) string { require.NoError(t, err); return secret }
+	key, _, err := by.CreateKey(admin.Caller{}, credentials.NewKey{Name: "issued"})
+	secrets["issued"] = made(key, err)
+	token, _, err := by.CreateJoinToken(admin.Caller{}, "joins", 0)
+	credential, _, err2 := e.secrets.Join(made(token, err), "joins")
+	secrets["credential"] = made(credential, err2)
+	token, _, err = by.CreateJoinToken(admin.Caller{}, "joins", 0)
+	secrets["join"] = made(token, err)
 	const (
-		all       = "admin key nobody node read wrong"
+		all       = "admin credential issued join key nobody node read wrong"
 		none      = ""
-		keys      = "key"
+		keys      = "issued key"
 		readers   = "admin read"
 		operators = "admin"
-		known     = "admin key read"
+		known     = "admin issued key read"
 	)
 	rows := []struct{ path, allowed string }{
 		{"/iop.inference.v1.InferenceService/ListModels", keys},
@@ -57,10 +74,18 @@ func TestEveryRouteIsForItsRolesOnly(t *testing.T) {
 		{"/iop.admin.v1.AdminService/CancelRequest", operators},
 		{"/iop.admin.v1.AdminService/SetOverride", operators},
 		{"/iop.admin.v1.AdminService/ResetEstimates", operators},
+		{"/iop.admin.v1.AdminService/CreateKey", operators},
+		{"/iop.admin.v1.AdminService/ListKeys", operators},
+		{"/iop.admin.v1.AdminService/RevokeKey", operators},
+		{"/iop.admin.v1.AdminService/CreateJoinToken", operators},
+		{"/iop.admin.v1.AdminService/ListNodeCredentials", operators},
+		{"/iop.admin.v1.AdminService/RevokeNode", operators},
 		// They judge their tokens themselves: a session's with the node's id of its first message, as services/nodelink tests;
 		// a work stream's is the session's, which nobody here has.
 		{"/iop.runtime.v1.NodeLinkService/Session", all},
 		{"/iop.runtime.v1.NodeLinkService/Work", none},
+		// It judges its token itself, too: services/join tests it.
+		{"/iop.runtime.v1.JoinService/Join", all},
 		{"/grpc.health.v1.Health/Check", all},
 		{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", known},
 		{"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", known},
@@ -74,6 +99,13 @@ func TestEveryRouteIsForItsRolesOnly(t *testing.T) {
 	}
 	mux := e.servers[0].http.Handler.(*routes)
 	for _, name := range mux.names() {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+		if service, ok := d.(protoreflect.ServiceDescriptor); err == nil && ok && strings.HasPrefix(name, "iop.") {
+			for i := range service.Methods().Len() {
+				path := "/" + name + "/" + string(service.Methods().Get(i).Name())
+				require.True(t, slices.ContainsFunc(rows, func(r struct{ path, allowed string }) bool { return r.path == path }), "%s has no row", path)
+			}
+		}
 		require.True(t, slices.ContainsFunc(rows, func(r struct{ path, allowed string }) bool {
 			return strings.HasPrefix(r.path, "/"+name+"/")
 		}), "%s is mounted and has no row", name)

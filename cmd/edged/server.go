@@ -149,6 +149,7 @@ func (e *Edge) mountAPI(mux *routes) {
 func (e *Edge) mountNodes(mux *routes) {
 	path, h := e.link.Handler()
 	mux.handle(path, rpcerr.NeedsHTTP2(h))
+	e.mountJoin(mux)
 }
 
 // mountAdmin mounts what read and admin tokens are for, and the page that asks for
@@ -168,6 +169,7 @@ func (e *Edge) mountAdmin(mux *routes) {
 	})))
 	path, h = adminv1connect.NewAdminServiceHandler(&admin.Service{
 		Reload: e.reloadByAdmin, Check: e.check, Cancel: e.cancelRequest, Override: e.setOverride, Forget: e.forgetEstimates,
+		Credentials: secretsOf{e},
 	}, handlerOptions()...)
 	mux.handle(path, browsers.API(e.allowAdmin(h)))
 	mux.scrape = browsers.API(e.scrape())

@@ -60,6 +60,7 @@ func (e *Edge) state() control.State {
 		st.OverridesLost = e.lost.Error()
 	}
 	e.mu.Unlock()
+	st.CredentialsProblem = e.secrets.Problem()
 	st.Endings, _ = e.dispatcher.Endings(control.ShownEndings)
 	st.Waits = e.past.Waits()
 	beats := e.started.Config.GetEdge().GetHeartbeat()

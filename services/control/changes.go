@@ -88,7 +88,8 @@ func without(s *controlv1.EdgeNodeSnapshot, catalogue bool) *controlv1.EdgeNodeS
 func differs(from *controlv1.EdgeNodeSnapshot, c *controlv1.SnapshotChanges) bool {
 	return len(c.GetNodes())+len(c.GetRequests())+len(c.GetGone())+len(c.GetEndings()) > 0 || c.GetOrderChanged() || c.GetCatalogueChanged() ||
 		from.GetRevision() != c.GetRest().GetRevision() || from.GetConfigRevision() != c.GetRest().GetConfigRevision() ||
-		from.GetLastRefreshError() != c.GetRest().GetLastRefreshError() || from.GetOverridesNotDurable() != c.GetRest().GetOverridesNotDurable()
+		from.GetLastRefreshError() != c.GetRest().GetLastRefreshError() || from.GetOverridesNotDurable() != c.GetRest().GetOverridesNotDurable() ||
+		from.GetCredentialsProblem() != c.GetRest().GetCredentialsProblem()
 }
 
 // keepProgress takes the growth of answers back, where nothing else of the request

@@ -41,6 +41,8 @@ type State struct {
 	// would not outlast a restart, or empty.
 	Overrides     state.Overrides
 	OverridesLost string
+	// CredentialsProblem is what is wrong with the kept credentials; empty if nothing is.
+	CredentialsProblem string
 	// LongThreshold in tokens.
 	LongThreshold int
 	// Scales are what the input estimate has learned.

@@ -22,6 +22,7 @@ func (s *Service) snapshot(st State) *controlv1.EdgeNodeSnapshot {
 		Requests: requests(&st), Endings: endings(st.Endings), Waits: st.Waits.message(), Models: models(st.Models),
 		ConfigRevision: st.ConfigRevision, LastRefreshError: st.LastRefreshError,
 		LongContextThresholdTokens: uint32(min(st.LongThreshold, math.MaxUint32)), NeedsRestart: st.NeedsRestart, OverridesNotDurable: st.OverridesLost,
+		CredentialsProblem: st.CredentialsProblem,
 		Counters: &controlv1.Counters{
 			Granted: a.Counters.Granted, Released: a.Counters.Released,
 			DoubleReleases: a.Counters.DoubleReleases, StaleRefused: a.Counters.Stale + st.StaleRefused,

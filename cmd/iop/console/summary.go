@@ -130,5 +130,8 @@ func Alerts(s *controlv1.EdgeNodeSnapshot) (alerts []string) {
 	if o := s.GetOverridesNotDurable(); o != "" {
 		alerts = append(alerts, "overrides will not survive a restart: "+o)
 	}
+	if p := s.GetCredentialsProblem(); p != "" {
+		alerts = append(alerts, "kept credentials: "+p)
+	}
 	return alerts
 }
