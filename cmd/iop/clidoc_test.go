@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	adminv1 "github.com/iop-dev/iop/gen/go/iop/admin/v1"
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
@@ -40,7 +41,24 @@ func exampleText(t *testing.T, name string) string {
 			Errors:  list([]string{`/etc/iop/edge.yaml:14:7: unknown key "capacty" (did you mean "capacity"?)`}),
 			Changes: list(nil), NeedsRestart: list(nil), Warnings: list(nil),
 		}.shown(),
-		"estimate": forgotten(3),
+		"estimate":   forgotten(3),
+		"key-create": keyMade(&adminv1.CreateKeyResponse{Secret: "iop-key-5OnDMgOa8vS0HXkRYrhp1wnXmCB9EXAMPLEvFDtxQ", Key: laptopKey(), AskedFor: true}),
+		"key-list": listedKeys(&adminv1.ListKeysResponse{AskedFor: true, Keys: []*adminv1.ApiKey{
+			{Name: "ci", Source: "file", Running: 2}, laptopKey(),
+		}}),
+		"key-revoke": keyRevoked("laptop", &adminv1.RevokeKeyResponse{Durable: true, Running: 1}),
+		"node-token-create": joinTokenMade(&adminv1.CreateJoinTokenResponse{Secret: "iop-join-Rk0cJf2LZ1q9yW3sT7uVbNEXAMPLE4hGmXaPdKeQo", Token: &adminv1.JoinToken{
+			Id: "5f0c1b2a", Node: "mac-studio", Created: timestamppb.New(since), Expires: timestamppb.New(since.Add(24 * time.Hour)), By: "me",
+		}}),
+		"node-token-list": listedNodes(&adminv1.ListNodeCredentialsResponse{
+			Nodes: []*adminv1.NodeCredential{
+				{Node: "gx10", Source: "file", Connected: true},
+				{Node: "nas", Source: "state", Since: timestamppb.New(since.Add(-time.Hour)), LastUsed: timestamppb.New(since.Add(-50 * time.Minute)), Connected: true, JoinedBy: "0a1b2c3d"},
+				{Node: "mac-studio"},
+			},
+			JoinTokens: []*adminv1.JoinToken{{Id: "5f0c1b2a", Node: "mac-studio", Created: timestamppb.New(since), Expires: timestamppb.New(since.Add(24 * time.Hour)), By: "me"}},
+		}),
+		"node-token-revoke": nodeRevoked("nas", &adminv1.RevokeNodeResponse{Credential: true, WasConnected: true, Durable: true}),
 	}
 	if s, ok := made[name]; ok {
 		return strings.Join(s.text(80), "\n") + "\n"
@@ -68,6 +86,11 @@ func exampleText(t *testing.T, name string) string {
 	}
 	require.FailNow(t, "no such example", name)
 	return ""
+}
+
+func laptopKey() *adminv1.ApiKey {
+	created := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	return &adminv1.ApiKey{Name: "laptop", Source: "state", Created: timestamppb.New(created), By: "me", Models: []string{"qwen3-32b"}, MaxConcurrent: 4}
 }
 
 // The examples of docs/cli.md are what the commands print.

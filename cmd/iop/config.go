@@ -132,6 +132,7 @@ func check(file string) checkResult {
 		if err != nil {
 			warnings = append(slices.Clone(warnings), fmt.Sprintf("%s: overrides of admins are not known: %v", file, err))
 		}
+		warnings = append(slices.Clone(warnings), notJoined(file, s)...)
 		read = edgeConfig{s, overrides}
 	}
 	r.Warnings = append(r.Warnings, warnings...)
@@ -217,4 +218,22 @@ func (r checkResult) write(stdout, stderr io.Writer) {
 		fmt.Fprintln(stderr, "warning: "+w)
 	}
 	fmt.Fprint(stdout, r.Effective)
+}
+
+// notJoined warns of nodes that have no token in the file and have not joined, by
+// what the state folder of this machine holds.
+func notJoined(file string, s *config.Snapshot) (warnings []string) {
+	if len(s.Credentials.Joined) == 0 {
+		return nil
+	}
+	kept, err := state.ReadCredentials(s.Config.GetEdge().GetStateDir())
+	if err != nil {
+		return []string{fmt.Sprintf("%s: which nodes have joined is not known: %v", file, err)}
+	}
+	for _, id := range s.Credentials.Joined {
+		if kept.Node(id) == nil {
+			warnings = append(warnings, fmt.Sprintf("%s: node %q has no token here and has not joined yet: \"iop node token create %s\"", file, id, id))
+		}
+	}
+	return warnings
 }

@@ -66,6 +66,7 @@ Start with "iop up": an Edge and a Node on this machine, with what serves here.`
 		newNode(&logs, stdout, stderr),
 		newControlPlane(&logs, stderr),
 		newProvider(stdout, stderr),
+		newKey(stdout, stderr),
 		newStatus(stdout, stderr),
 		newTop(stdout, stderr),
 		newRequests(stdout, stderr),

@@ -46,5 +46,6 @@ Edge has failed. 4: the Edge refused the token, or the configuration is bad.`,
 	}
 	registerFile(c, &file, "node.yaml")
 	c.AddCommand(newNodeOverrides(stdout, stderr)...)
+	c.AddCommand(newNodeToken(stdout, stderr))
 	return c
 }
