@@ -78,7 +78,7 @@ func TestAKeyIsMadeListedAndRevoked(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-func TestU4_AJoinTokenIsMadeUsedOnceAndRevoked(t *testing.T) {
+func TestU04_AJoinTokenIsMadeUsedOnceAndRevoked(t *testing.T) {
 	file, url := joiningEdge(t)
 	code, _, stderr := iop(t, "config", "check", "-c", file)
 	require.Equal(t, exitDone, code)

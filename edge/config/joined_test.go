@@ -11,7 +11,7 @@ import (
 
 // A node needs no token in the file where there is a folder for what it gets for a
 // join token; it is known then, and nothing of the file lets it in.
-func TestU4_ANodeWithoutATokenEntersByAJoinToken(t *testing.T) {
+func TestU04_ANodeWithoutATokenEntersByAJoinToken(t *testing.T) {
 	const text = "nodes:\n  - {id: n, providers: [{id: p, type: simulator}]}\n"
 	_, err := config.Parse("edge.yaml", []byte(text))
 	require.ErrorContains(t, err, "edge.yaml:2:5: nodes[0]: missing; give token_sha256")

@@ -201,7 +201,7 @@ func TestASecretOfTheFileIsTheFiles(t *testing.T) {
 	require.True(t, ok, "a refresh keeps what was made")
 }
 
-func TestU4_AJoinTokenServesItsNodeOnce(t *testing.T) {
+func TestU04_AJoinTokenServesItsNodeOnce(t *testing.T) {
 	s := newSite(t)
 	token, made, err := s.CreateJoinToken("me", "gx10", 0)
 	require.NoError(t, err)
@@ -253,7 +253,7 @@ func mustRead(t *testing.T, dir string) []byte {
 	return text
 }
 
-func TestU4_AJoinTokenExpires(t *testing.T) {
+func TestU04_AJoinTokenExpires(t *testing.T) {
 	s := newSite(t)
 	token, _, err := s.CreateJoinToken("me", "gx10", 48*time.Hour)
 	require.NoError(t, err)
@@ -335,7 +335,7 @@ func TestATokenOfTheFileHidesACredential(t *testing.T) {
 }
 
 // Two that use one token at the same moment: one has the credential.
-func TestU4_OfTwoJoinsAtOnceOneWins(t *testing.T) {
+func TestU04_OfTwoJoinsAtOnceOneWins(t *testing.T) {
 	s := newSite(t)
 	for range 20 {
 		token, _, err := s.CreateJoinToken("me", "gx10", 0)

@@ -9,7 +9,7 @@ import (
 	"github.com/iop-dev/iop/edge/credentials"
 )
 
-func TestU4_ACredentialIsReplacedAfterADay(t *testing.T) {
+func TestU04_ACredentialIsReplacedAfterADay(t *testing.T) {
 	s := newSite(t)
 	first := s.joined("gx10")
 	s.clock.Advance(credentials.RotateAfter - time.Second)

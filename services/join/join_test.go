@@ -42,7 +42,7 @@ func request(token, node string) *runtimev1.JoinRequest {
 	return &runtimev1.JoinRequest{JoinToken: token, NodeId: node, InstanceId: "instance-1", ProtocolVersion: 1, SoftwareVersion: "v2", Os: "linux", Arch: "arm64"}
 }
 
-func TestU4_ANodeJoinsByItsToken(t *testing.T) {
+func TestU04_ANodeJoinsByItsToken(t *testing.T) {
 	s := serve(t, func(token, node string) (string, string, error) {
 		require.Equal(t, "iop-join-x gx10", token+" "+node)
 		return "iop-node-secret", "1a2b3c4d", nil

@@ -84,7 +84,7 @@ func (d *disk) keep(next string) error {
 
 // A node with an old credential has the next one when it registers; with its first
 // use the former one ends.
-func TestU4_AnOldCredentialIsReplacedAtARegistration(t *testing.T) {
+func TestU04_AnOldCredentialIsReplacedAtARegistration(t *testing.T) {
 	e := newJoinedEdge(t)
 	d := &disk{has: e.first, kept: make(chan string, 10)}
 	n := e.connect("one", echo, func(c *nodesession.Config) { c.Token, c.KeepCredential = e.first, d.keep })
@@ -104,7 +104,7 @@ func TestU4_AnOldCredentialIsReplacedAtARegistration(t *testing.T) {
 }
 
 // On a session that lasts the credential is replaced each day, on the Edge's clock.
-func TestU4_ACredentialIsReplacedOnALongSession(t *testing.T) {
+func TestU04_ACredentialIsReplacedOnALongSession(t *testing.T) {
 	e := newJoinedEdge(t)
 	e.svc.cfg.HeartbeatInterval, e.svc.cfg.HeartbeatTimeout = time.Hour, 3*time.Hour
 	p := e.puppet()
@@ -128,7 +128,7 @@ func TestU4_ACredentialIsReplacedOnALongSession(t *testing.T) {
 
 // A stolen credential is worth nothing once its successor was used, and whoever
 // shows it is in the log.
-func TestU4_AReplacedCredentialIsRefusedAndLogged(t *testing.T) {
+func TestU04_AReplacedCredentialIsRefusedAndLogged(t *testing.T) {
 	e := newJoinedEdge(t)
 	p := e.puppet()
 	p.register(e.first, takes)
