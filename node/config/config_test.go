@@ -109,6 +109,8 @@ func TestIdentityIsJudged(t *testing.T) {
 		"node: {id: n, edge_url: 'https://e:70000', token_env: T}":                                "expected a port",
 		"node: {id: n, edge_url: 'https://e'}":                                                    "missing; give token_file or token_env",
 		"node: {id: n, edge_url: 'https://e', token_env: T, token_file: f}":                       "token_file and token_env are both given; keep one",
+		"node: {id: n, edge_url: 'https://e', token_env: T, credential_file: f}":                  "credential_file and token_env are both given; keep one",
+		"node: {id: n, edge_url: 'https://e', token_file: f, credential_file: f}":                 "credential_file and token_file are both given; keep one",
 		"node: {id: n, edge_url: 'https://e', token_env: 'the secret=='}":                         "expected the name of an environment variable",
 		"node: {id: n, edge_url: 'https://e', token_env: T, ca_pin: abc}":                         "expected a SHA-256",
 		"node: {id: n, edge_url: 'https://e', token_env: T, ca_file: f, ca_pin: " + pin + "}":     "ca_file and ca_pin are both given",
@@ -186,4 +188,19 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("accepted: %+v", c)
 		}
 	})
+}
+
+func TestU04_TheTokenMayBeInAFileThatIsReplaced(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "credential")
+	c := parse(t, "node: {id: n, edge_url: 'https://e', credential_file: '"+filepath.ToSlash(file)+"'}")
+	require.Equal(t, filepath.ToSlash(file), c.CredentialFile)
+	require.Contains(t, c.CheckFiles().Missing.Error(), "node.credential_file")
+	for _, secret := range []string{"iop-node-one", "iop-node-two"} {
+		require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
+		got, err := c.Token()
+		require.NoError(t, err)
+		require.Equal(t, secret, got)
+	}
+	require.Empty(t, c.CheckFiles().All())
+	require.Empty(t, parse(t, identity).CredentialFile)
 }
