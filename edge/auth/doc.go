@@ -1,5 +1,6 @@
 // Package auth knows who may call: API keys of clients, admin and read tokens,
-// and the tokens of nodes.
+// and the tokens of nodes, of the configuration and of those that were issued
+// beside it.
 //
 // It keeps SHA-256 hashes only, never a secret. A presented secret is hashed and
 // compared with every entry in constant time, without an early exit, so that an

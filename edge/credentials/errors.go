@@ -46,7 +46,9 @@ func (e *NotKeptError) Error() string {
 // Unwrap gives the cause.
 func (e *NotKeptError) Unwrap() error { return e.Err }
 
-var errNotItsOwn = errors.New("it was revoked or replaced meanwhile")
+// errNotDue says that a credential was revoked or replaced meanwhile, or that nobody
+// is there to have another.
+var errNotDue = errors.New("it is not to be replaced any more")
 
 // ErrJoinRefused is all that is said of a join token that is not known, or another
 // node's.

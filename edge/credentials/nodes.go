@@ -3,6 +3,7 @@ package credentials
 import (
 	"cmp"
 	"crypto/subtle"
+	"errors"
 	"slices"
 	"time"
 
@@ -232,16 +233,22 @@ func (r *Registry) Used(node, secret string) {
 
 // Next is a new credential for a node that has shown secret, if it is time for one;
 // empty = it is not, or it cannot be kept. Until it is used, secret passes too.
-func (r *Registry) Next(node, secret string) string {
+// Alive reports whether it can still be told to the node: it is asked in the step
+// that makes the credential, so that a session which is over never takes away what
+// was offered to the one after it.
+func (r *Registry) Next(node, secret string, alive func() bool) string {
 	shown, now := state.Hash(auth.HashOf(secret)), r.Clock.Now().UTC()
-	if !r.due(node, shown, now) {
+	r.mu.Lock()
+	due := r.Dir != "" && !now.Before(r.later[node]) && isDue(r.all.Node(node), shown, now)
+	r.mu.Unlock()
+	if !due {
 		return ""
 	}
 	next := auth.NewToken(auth.PrefixNode)
 	err := r.add(func(all *state.Credentials) error {
 		n := all.Node(node)
-		if n == nil || n.Hash != shown && n.Former != shown {
-			return errNotItsOwn
+		if !isDue(n, shown, now) || !alive() {
+			return errNotDue
 		}
 		all.SetNode(state.Node{
 			Node: node, Hash: state.Hash(auth.HashOf(next)), Since: now,
@@ -249,8 +256,11 @@ func (r *Registry) Next(node, secret string) string {
 		})
 		return nil
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		return next
+	case errors.Is(err, errNotDue):
+		return ""
 	}
 	r.mu.Lock()
 	r.later[node] = now.Add(retryAfter)
@@ -259,14 +269,11 @@ func (r *Registry) Next(node, secret string) string {
 	return ""
 }
 
-// due reports whether a credential is to be replaced: it is old, or it is the
-// former one of a replacement that has not arrived.
-func (r *Registry) due(node string, shown state.Hash, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.all.Node(node)
+// isDue reports whether the credential that was shown is to be replaced: it is old,
+// or it is the former one of a replacement that has not arrived.
+func isDue(n *state.Node, shown state.Hash, now time.Time) bool {
 	switch {
-	case n == nil, r.Dir == "", now.Before(r.later[node]):
+	case n == nil:
 		return false
 	case n.Former == shown:
 		return n.Offered // one that came by a join token is in other hands

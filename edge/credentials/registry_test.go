@@ -60,6 +60,7 @@ func newSite(t *testing.T) *site {
 		Joined: []string{"gx10", "mac"},
 	}
 	s.restart()
+	t.Cleanup(func() { s.Close() }) // of the last restart: no write outlives the folder
 	return s
 }
 
@@ -79,6 +80,7 @@ func (s *site) restart() {
 // block makes writes fail until the function that it returns is called.
 func (s *site) block() (free func()) {
 	s.t.Helper()
+	s.Close() // what is on its way has been written
 	next := filepath.Join(s.dir, "credentials.json.next")
 	require.NoError(s.t, os.MkdirAll(filepath.Join(next, "inside"), 0o700))
 	return func() { require.NoError(s.t, os.RemoveAll(next)) }
@@ -382,13 +384,13 @@ func TestASecretThatCannotBeKeptIsNotGivenOut(t *testing.T) {
 	_, _, err = s.Join(token, "gx10")
 	require.ErrorAs(t, err, &notKept)
 	s.clock.Advance(credentials.RotateAfter)
-	require.Empty(t, s.Next("mac", old))
+	require.Empty(t, s.Next("mac", old, connected))
 	require.Contains(t, s.log.String(), "could not be replaced")
 	require.True(t, s.passes("mac", old))
 	free()
-	require.Empty(t, s.Next("mac", old), "not at once again")
+	require.Empty(t, s.Next("mac", old, connected), "not at once again")
 	s.clock.Advance(10 * time.Minute)
-	require.NotEmpty(t, s.Next("mac", old))
+	require.NotEmpty(t, s.Next("mac", old, connected))
 	token, _, err = s.CreateJoinToken("me", "gx10", 0)
 	require.NoError(t, err)
 	_, _, err = s.Join(token, "gx10")
@@ -522,5 +524,5 @@ func TestWithoutAStateFolderNothingCanBeMade(t *testing.T) {
 	require.ErrorIs(t, err, state.ErrNoCredentialsDir)
 	_, err = s.RevokeKey("laptop")
 	require.Error(t, err)
-	require.Empty(t, s.Next("gx10", "x"))
+	require.Empty(t, s.Next("gx10", "x", connected))
 }

@@ -9,15 +9,32 @@ import (
 	"github.com/iop-dev/iop/edge/credentials"
 )
 
+// connected is a session that lives.
+func connected() bool { return true }
+
+// A session that is over is made no offer: it would take away the one that the
+// session after it had.
+func TestNothingIsOfferedToASessionThatIsOver(t *testing.T) {
+	s := newSite(t)
+	first := s.joined("gx10")
+	s.clock.Advance(credentials.RotateAfter)
+	next := s.Next("gx10", first, connected)
+	require.NotEmpty(t, next)
+	require.Empty(t, s.Next("gx10", first, func() bool { return false }))
+	require.True(t, s.passes("gx10", next))
+	require.NotContains(t, s.log.String(), "could not be replaced")
+	require.NotEmpty(t, s.Next("gx10", first, connected), "it is no failure to wait after")
+}
+
 func TestU04_ACredentialIsReplacedAfterADay(t *testing.T) {
 	s := newSite(t)
 	first := s.joined("gx10")
 	s.clock.Advance(credentials.RotateAfter - time.Second)
-	require.Empty(t, s.Next("gx10", first))
+	require.Empty(t, s.Next("gx10", first, connected))
 	s.clock.Advance(time.Second)
-	require.Empty(t, s.Next("gx10", "guess"))
-	require.Empty(t, s.Next("mac", first))
-	next := s.Next("gx10", first)
+	require.Empty(t, s.Next("gx10", "guess", connected))
+	require.Empty(t, s.Next("mac", first, connected))
+	next := s.Next("gx10", first, connected)
 	require.Regexp(t, `^iop-node-[A-Za-z0-9_-]{43}$`, next)
 	require.True(t, s.passes("gx10", first), "until the next one is used")
 	require.True(t, s.passes("gx10", next))
@@ -32,11 +49,11 @@ func TestU04_ACredentialIsReplacedAfterADay(t *testing.T) {
 		require.True(t, s.Replaced("gx10", first), "whoever shows it has a copy")
 		require.False(t, s.Replaced("gx10", next))
 		require.False(t, s.Replaced("gx10", "guess"))
-		require.Empty(t, s.Next("gx10", next))
+		require.Empty(t, s.Next("gx10", next, connected))
 		s.restart()
 	}
 	s.clock.Advance(credentials.RotateAfter)
-	require.NotEmpty(t, s.Next("gx10", next), "and so on")
+	require.NotEmpty(t, s.Next("gx10", next, connected), "and so on")
 }
 
 // The Edge, or the way to the node, may fail at any point: the credential that the
@@ -45,29 +62,29 @@ func TestARotationThatBreaksOffAnywhereLeavesACredentialThatWorks(t *testing.T) 
 	for what, broken := range map[string]func(s *site, first string) (has string){
 		"before the offer": func(s *site, first string) string { s.restart(); return first },
 		"the offer is lost": func(s *site, first string) string {
-			require.NotEmpty(t, s.Next("gx10", first))
+			require.NotEmpty(t, s.Next("gx10", first, connected))
 			return first
 		},
 		"the offer is lost and the Edge restarts": func(s *site, first string) string {
-			require.NotEmpty(t, s.Next("gx10", first))
+			require.NotEmpty(t, s.Next("gx10", first, connected))
 			s.restart()
 			return first
 		},
 		"a second offer is lost, too": func(s *site, first string) string {
-			require.NotEmpty(t, s.Next("gx10", first))
+			require.NotEmpty(t, s.Next("gx10", first, connected))
 			s.Used("gx10", first) // the node comes back
-			require.NotEmpty(t, s.Next("gx10", first))
+			require.NotEmpty(t, s.Next("gx10", first, connected))
 			s.restart()
 			return first
 		},
-		"the node has it and nobody knows": func(s *site, first string) string { return s.Next("gx10", first) },
+		"the node has it and nobody knows": func(s *site, first string) string { return s.Next("gx10", first, connected) },
 		"the node has it and the Edge restarts": func(s *site, first string) string {
-			next := s.Next("gx10", first)
+			next := s.Next("gx10", first, connected)
 			s.restart()
 			return next
 		},
 		"the proof cannot be kept": func(s *site, first string) string {
-			next := s.Next("gx10", first)
+			next := s.Next("gx10", first, connected)
 			free := s.block()
 			s.Used("gx10", next)
 			s.restart()
@@ -76,7 +93,7 @@ func TestARotationThatBreaksOffAnywhereLeavesACredentialThatWorks(t *testing.T) 
 		},
 		"the offer cannot be kept": func(s *site, first string) string {
 			free := s.block()
-			require.Empty(t, s.Next("gx10", first))
+			require.Empty(t, s.Next("gx10", first, connected))
 			free()
 			s.restart()
 			return first
@@ -90,7 +107,7 @@ func TestARotationThatBreaksOffAnywhereLeavesACredentialThatWorks(t *testing.T) 
 			require.True(t, s.passes("gx10", has))
 			s.Used("gx10", has)
 			if has == first {
-				has = s.Next("gx10", first)
+				has = s.Next("gx10", first, connected)
 				require.NotEmpty(t, has, "it is offered again at once")
 				s.Used("gx10", has)
 			}
@@ -106,8 +123,8 @@ func TestAnOfferThatWasLostEnds(t *testing.T) {
 	s := newSite(t)
 	first := s.joined("gx10")
 	s.clock.Advance(credentials.RotateAfter)
-	lost := s.Next("gx10", first)
-	again := s.Next("gx10", first)
+	lost := s.Next("gx10", first, connected)
+	again := s.Next("gx10", first, connected)
 	require.NotEqual(t, lost, again)
 	require.False(t, s.passes("gx10", lost))
 	require.True(t, s.passes("gx10", again))
@@ -124,9 +141,9 @@ func TestAJoinIsNotUndoneByTheFormerMachine(t *testing.T) {
 	anew, _, err := s.Join(token, "gx10")
 	require.NoError(t, err)
 	require.True(t, s.passes("gx10", former))
-	require.Empty(t, s.Next("gx10", former))
+	require.Empty(t, s.Next("gx10", former, connected))
 	s.restart()
-	require.Empty(t, s.Next("gx10", former))
+	require.Empty(t, s.Next("gx10", former, connected))
 	s.Used("gx10", anew)
 	require.False(t, s.passes("gx10", former))
 	require.True(t, s.passes("gx10", anew))
@@ -154,7 +171,7 @@ func TestARevokedCredentialIsNotReplaced(t *testing.T) {
 	s.clock.Advance(credentials.RotateAfter)
 	_, err := s.RevokeNode("gx10")
 	require.NoError(t, err)
-	require.Empty(t, s.Next("gx10", first))
+	require.Empty(t, s.Next("gx10", first, connected))
 	require.False(t, s.Replaced("gx10", first))
 }
 
@@ -164,5 +181,5 @@ func TestACredentialOfTheFutureIsReplaced(t *testing.T) {
 	s.clock.Advance(1000 * time.Hour)
 	first := s.joined("gx10")
 	s.clock.Advance(-time.Hour)
-	require.NotEmpty(t, s.Next("gx10", first))
+	require.NotEmpty(t, s.Next("gx10", first, connected))
 }

@@ -37,8 +37,9 @@ type Credentials interface {
 	// has proven that it keeps it.
 	Used(node, secret string)
 	// Next is a new credential for a node that has registered with secret, if it is
-	// time for one; empty = it is not.
-	Next(node, secret string) string
+	// time for one; empty = it is not. Alive is asked in the step that makes it: a
+	// session that is over must not take away what was offered to the next one.
+	Next(node, secret string, alive func() bool) string
 	// Replaced reports whether a secret that does not pass is one that was replaced.
 	Replaced(node, secret string) bool
 }

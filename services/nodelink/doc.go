@@ -10,6 +10,10 @@
 //	               ▼ accept: fence the former owner if there is one, Connect, issue a token
 //	            session ──► end: Disconnect (the fence), then its streams end, then the event and the log
 //
+// A credential of a node that is replaced ([Credentials]) is offered over its
+// session, and one that is revoked ends it ([Service.Revoke]): a registration is
+// judged once more in its node's turn, so that none outlives a revocation.
+//
 // One place judges a token and maps it to its session ([Service.vet]); one whose
 // generation has ended is refused there and counted. One place ends a session
 // ([Service.end]).

@@ -17,10 +17,11 @@ func (s *session) rotate() {
 	id := string(s.node.id)
 	tick := s.service.cfg.Clock.NewTicker(rotationCheck)
 	defer tick.Stop()
+	alive := func() bool { return !s.fenced.Load() }
 	offered := false
 	for {
 		if !offered {
-			if next := s.service.cfg.Credentials.Next(id, *s.secret.Load()); next != "" {
+			if next := s.service.cfg.Credentials.Next(id, *s.secret.Load(), alive); next != "" {
 				offered = true
 				s.service.cfg.Logger.Info("node is offered its next credential", "node", id)
 				s.enqueue(&runtimev1.SessionResponse{Message: &runtimev1.SessionResponse_NextCredential{

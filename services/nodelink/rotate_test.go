@@ -32,7 +32,7 @@ func newJoinedEdge(t *testing.T) *joinedEdge {
 		Dir: filepath.Join(t.TempDir(), "state"), Keyring: e.keyring, Clock: e.clock, Log: slog.New(slog.DiscardHandler),
 		Fence: func(node string) bool { return e.svc.Revoke(admission.NodeID(node)) },
 	}, auth.Credentials{Joined: []string{nodeID}})
-	t.Cleanup(e.Close)
+	t.Cleanup(func() { e.svc.Close(); e.Close() }) // no write outlives the folder
 	e.svc.cfg.Authenticator, e.svc.cfg.Credentials = e.keyring, e.Registry
 	token, _, err := e.CreateJoinToken("me", nodeID, 0)
 	require.NoError(t, err)
@@ -217,8 +217,10 @@ func TestANodeWithoutAPlaceForItIsOfferedNothing(t *testing.T) {
 	require.NoError(t, e.clock.BlockUntilContext(e.ctx, 2), "its pulse beats")
 	for range 3 {
 		e.clock.Advance(beat)
+		seen := e.clock.Now()
 		p.send(heartbeat)
 		require.NotNil(t, p.receive().GetHeartbeat())
+		require.Eventually(t, func() bool { return e.svc.Nodes()[0].LastSeen.Equal(seen) }, 20*time.Second, time.Millisecond)
 	}
 	joins, nodes := e.Nodes([]string{nodeID})
 	require.Empty(t, joins)
