@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/validate"
@@ -18,6 +20,9 @@ import (
 
 // maxBytes is the largest request, in bytes, packed or not.
 const maxBytes = 8 << 10
+
+// bodyTimeout bounds the time that a request takes to come.
+const bodyTimeout = 10 * time.Second
 
 // Config is what a Service works with. All fields are required.
 type Config struct {
@@ -61,8 +66,30 @@ func (s *Service) Handler() (string, http.Handler) {
 		}
 		// A frame's head, at most, comes on top of the message.
 		r.Body = http.MaxBytesReader(w, r.Body, maxBytes+64)
+		defer s.hurry(w)()
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), remoteKey{}, r.RemoteAddr)))
 	})
+}
+
+// hurry ends the reading of a request that has not come within bodyTimeout. The
+// caller calls done when it has answered.
+func (s *Service) hurry(w http.ResponseWriter) (done func()) {
+	var mu sync.Mutex
+	over := false
+	rc := http.NewResponseController(w)
+	guard := s.Clock.AfterFunc(bodyTimeout, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			_ = rc.SetReadDeadline(time.Unix(1, 0)) // a writer without deadlines is a test's
+		}
+	})
+	return func() {
+		guard.Stop()
+		mu.Lock()
+		over = true
+		mu.Unlock()
+	}
 }
 
 // errNotKept is all that a node learns of a disk of the Edge.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -155,6 +157,24 @@ func TestAllAddressesTogetherAreLimited(t *testing.T) {
 	require.Len(t, l.own, 1, "nobody else is remembered")
 	clock.Advance(-time.Minute)
 	require.True(t, l.take("10.0.0.1:1"), "a clock that was set back locks nobody out")
+}
+
+// A request that does not come whole is not waited for.
+func TestASlowRequestEnds(t *testing.T) {
+	s := serve(t, func(string, string) (string, string, error) {
+		t.Error("it was asked")
+		return "", "", nil
+	})
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "POST /iop.runtime.v1.JoinService/Join HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	require.NoError(t, err)
+	require.NoError(t, s.clock.BlockUntilContext(t.Context(), 1))
+	s.clock.Advance(bodyTimeout)
+	answer, err := io.ReadAll(c) // to the end of the connection
+	require.NoError(t, err)
+	require.Regexp(t, "^HTTP/1.1 [45]", string(answer))
 }
 
 func TestWhatCountsAsOneAddress(t *testing.T) {
