@@ -172,3 +172,8 @@ func TestAges(t *testing.T) {
 		require.Equal(t, want, console.Span(ms))
 	}
 }
+
+// What is wrong with kept credentials is an alert of the status.
+func TestTroubleWithCredentialsIsAnAlert(t *testing.T) {
+	require.Equal(t, []string{"kept credentials: none of them passes"}, console.Alerts(&controlv1.EdgeNodeSnapshot{CredentialsProblem: "none of them passes"}))
+}
