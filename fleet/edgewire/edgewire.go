@@ -40,7 +40,7 @@ func New(url, token string, trust *tls.Config) *Edge {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return &Edge{
-		client: controlv1connect.NewControlServiceClient(client, url, connect.WithReadMaxBytes(maxAnswer)),
+		client: controlv1connect.NewControlServiceClient(client, url, connect.WithReadMaxBytes(maxAnswer), connect.WithCodec(careful{})),
 		token:  token, transport: transport,
 	}
 }
@@ -84,6 +84,10 @@ func (e *Edge) inWords(ctx context.Context, err error) error {
 		return context.DeadlineExceeded
 	case errors.Is(err, errPin):
 		return errPin
+	case errors.Is(err, errParts):
+		return errParts
+	case errors.Is(err, errTime):
+		return errTime
 	case errors.As(err, &untrusted):
 		return fmt.Errorf("the Edge's certificate is not trusted: give ca_file or ca_pin (%w)", untrusted.Err)
 	case errors.As(err, &dial) && dial.Op == "dial":
@@ -97,5 +101,5 @@ func (e *Edge) inWords(ctx context.Context, err error) error {
 	case connect.CodeResourceExhausted:
 		return fmt.Errorf("the Edge's answer is larger than %d bytes", maxAnswer)
 	}
-	return err
+	return e.reason(err)
 }
