@@ -214,6 +214,7 @@ func (e *Edge) keepHistory(ctx context.Context) {
 		case <-ticker.Chan():
 			st := control.State{At: e.clock.Now(), Admission: e.broker.Snapshot()}
 			e.past.Sample(&st)
+			e.secrets.Retry()
 		}
 	}
 }

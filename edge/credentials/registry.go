@@ -29,6 +29,9 @@ const (
 	// kept.
 	retryAfter = 10 * time.Minute
 
+	// rewriteAfter is how soon a write that failed is tried again by itself.
+	rewriteAfter = time.Minute
+
 	maxKeys, maxJoins = 10000, 10000
 )
 
@@ -57,6 +60,7 @@ type Registry struct {
 	later map[string]time.Time // nodes whose credential is not to be replaced before
 	// version counts the changes of all; written is the one that the file has.
 	version, written uint64
+	failed           time.Time // when a write failed last
 
 	problem atomic.Pointer[string]
 }
@@ -224,6 +228,7 @@ func (r *Registry) write() error {
 	defer r.mu.Unlock()
 	switch {
 	case err != nil:
+		r.failed = r.Clock.Now()
 		r.say("a credential that was revoked or replaced would pass again after a restart: " + err.Error())
 		r.Log.Error("a credential that was revoked or replaced would pass again after a restart", "error", err)
 	case r.version == version:
@@ -233,8 +238,22 @@ func (r *Registry) write() error {
 }
 
 // writeLater is write in its own time. Its error is in the log, and the next change
-// or refresh tries again.
+// or refresh, or Retry, tries again.
 func (r *Registry) writeLater() { r.writes.Go(func() { _ = r.write() }) }
+
+// Retry has what is in force written, if the file does not have it and the last
+// failure is a while ago. It is to be called now and then, and waits for nothing.
+func (r *Registry) Retry() {
+	r.mu.Lock()
+	behind := r.version != r.written && r.Clock.Since(r.failed) >= rewriteAfter
+	if behind {
+		r.failed = r.Clock.Now() // one at a time
+	}
+	r.mu.Unlock()
+	if behind {
+		r.writeLater()
+	}
+}
 
 // forgetJoins takes away join tokens that ended long ago.
 func (r *Registry) forgetJoins(all *state.Credentials) {

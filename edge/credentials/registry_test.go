@@ -526,3 +526,32 @@ func TestWithoutAStateFolderNothingCanBeMade(t *testing.T) {
 	require.Error(t, err)
 	require.Empty(t, s.Next("gx10", "x", connected))
 }
+
+// A write that failed is tried again by itself, though not all the time.
+func TestARevocationIsWrittenWhenThereIsRoomAgain(t *testing.T) {
+	s := newSite(t)
+	_, _, err := s.CreateKey("me", credentials.NewKey{Name: "laptop"})
+	require.NoError(t, err)
+	failures := func() int {
+		s.Close()
+		return strings.Count(s.log.String(), "would pass again after a restart\" error")
+	}
+	s.Retry()
+	require.Zero(t, failures())
+	free := s.block()
+	out, err := s.RevokeKey("laptop")
+	require.NoError(t, err)
+	require.Error(t, out.Lost)
+	require.Equal(t, 1, failures())
+	s.Retry()
+	require.Equal(t, 1, failures(), "not at once")
+	s.clock.Advance(time.Minute)
+	s.Retry()
+	s.Retry()
+	require.Equal(t, 2, failures())
+	free()
+	s.clock.Advance(time.Minute)
+	s.Retry()
+	require.Empty(t, s.kept().Keys)
+	require.Empty(t, s.Problem())
+}
