@@ -1,10 +1,12 @@
 package fleet_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -301,6 +303,24 @@ func TestNoticesOfWhatDiffers(t *testing.T) {
 		}, now.Edges[0].Notices)
 		require.Equal(t, fleet.Live, now.Edges[0].State)
 		require.Equal(t, fleet.Live, now.Edges[1].State)
+	})
+}
+
+// What an Edge calls itself is cut where it is told and logged.
+func TestANameWithoutEndIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		endless := edgeWith(strings.Repeat("é", 1<<20), 1, 1)
+		endless.SoftwareVersion = strings.Repeat("é", 1<<20)
+		var log bytes.Buffer
+		f := start(t, map[string]*site{"e0": {snapshot: endless}}, func(o *fleet.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		pass(3 * time.Second)
+		cut := strings.Repeat("é", 32) + "…"
+		require.Equal(t, []string{
+			`the Edge calls itself "` + cut + `": give it that id in controlplane.yaml, or look whether the url is right`,
+			"the Edge runs version " + cut + ", this Control Plane 1.0",
+		}, f.Now().Edges[0].Notices)
+		require.Contains(t, log.String(), cut)
+		require.Less(t, log.Len(), 1000)
 	})
 }
 

@@ -83,7 +83,7 @@ func addEvents(p *controlv1.HistoryPoint, points []*controlv1.HistoryPoint) {
 			if p.Outcomes == nil {
 				p.Outcomes = map[string]uint32{}
 			}
-			p.Outcomes[outcome] += n
+			p.Outcomes[keptOutcome(p.Outcomes, outcome)] += n
 		}
 		p.OutputTokens += of.GetOutputTokens()
 		p.Granted += of.GetGranted()
@@ -101,6 +101,16 @@ func addEvents(p *controlv1.HistoryPoint, points []*controlv1.HistoryPoint) {
 			return
 		}
 	}
+}
+
+// keptOutcome is the name under which an outcome is counted: a newer Edge may have
+// some that this version does not know, but not any number of any length.
+func keptOutcome(counted map[string]uint32, name string) string {
+	const most, longest = 64, 64
+	if _, known := counted[name]; !known && len(counted) >= most || len(name) > longest {
+		return "other"
+	}
+	return name
 }
 
 // joinMinutes is what is kept of a minute, and more of it.

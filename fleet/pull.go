@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -82,20 +83,29 @@ func (f *Fleet) pull(ctx context.Context, e *edge) int {
 	e.mu.Unlock()
 	switch {
 	case after == 0 && (before > 0 || !known):
-		f.o.Log.Info("an edge is read", "edge", e.id, "software", snapshot.GetSoftwareVersion(), "failures_before", before)
+		f.o.Log.Info("an edge is read", "edge", e.id, "software", brief(snapshot.GetSoftwareVersion()), "failures_before", before)
 	case after == 1:
 		f.o.Log.Warn("an edge cannot be read", "edge", e.id, "error", err)
 	}
 	return after
 }
 
+// brief is a name that an Edge has made up, short enough for a line.
+func brief(name string) string {
+	const longest = 64
+	if len(name) <= longest {
+		return name
+	}
+	return strings.ToValidUTF8(name[:longest], "") + "…"
+}
+
 // noticesOf is what the operator should know of an Edge that answers.
 func (f *Fleet) noticesOf(e *edge, s *controlv1.EdgeNodeSnapshot, began time.Time, took time.Duration) (out []string) {
 	if got := s.GetEdgeId(); got != e.id {
-		out = append(out, fmt.Sprintf("the Edge calls itself %q: give it that id in controlplane.yaml, or look whether the url is right", got))
+		out = append(out, fmt.Sprintf("the Edge calls itself %q: give it that id in controlplane.yaml, or look whether the url is right", brief(got)))
 	}
 	if got := s.GetSoftwareVersion(); got != f.o.Software && got != "" && f.o.Software != "" {
-		out = append(out, fmt.Sprintf("the Edge runs version %s, this Control Plane %s", got, f.o.Software))
+		out = append(out, fmt.Sprintf("the Edge runs version %s, this Control Plane %s", brief(got), f.o.Software))
 	}
 	if tellsMore(s) {
 		out = append(out, "the Edge tells more than this Control Plane understands: it is newer")

@@ -3,6 +3,8 @@ package fleet_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,5 +172,34 @@ func TestCase_J10_AMinuteOfAllIsTheSumOfItsEdges(t *testing.T) {
 		_, err := f.History(t.Context(), "e7", 0)
 		require.EqualError(t, err, `no Edge "e7" is configured`)
 		stop()
+	})
+}
+
+// An Edge that makes up outcomes fills neither memory nor disk with them.
+func TestMadeUpOutcomesAreCountedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{snapshot: edgeWith("e0", 2, 2)}
+		for i := range 6 {
+			outcomes := map[string]uint32{"completed": 1, strings.Repeat("x", 65): 1}
+			for n := range 1000 {
+				outcomes[fmt.Sprintf("outcome-%d-%d", i, n)] = 1
+			}
+			s.points = append(s.points, &controlv1.HistoryPoint{At: timestamppb.New(time.Now().Add(time.Duration(10*(i+1)) * time.Second)), Outcomes: outcomes})
+		}
+		f := start(t, map[string]*site{"e0": s})
+		pass(61 * time.Second)
+		s.set(func(s *site) { s.snapshot = edgeWith("e0", 2, 2) })
+		pass(2 * time.Minute)
+		for _, id := range []string{"e0", ""} {
+			points := history(t, f, id, 0)
+			require.Len(t, points, 1)
+			outcomes, sum := points[0].GetOutcomes(), 0
+			require.LessOrEqual(t, len(outcomes), 65)
+			for name, n := range outcomes {
+				require.LessOrEqual(t, len(name), 64)
+				sum += int(n)
+			}
+			require.Equal(t, 6*1002, sum, "all are counted")
+		}
 	})
 }
