@@ -47,17 +47,18 @@ func InMemory() (*Store, error) {
 // oldest. It fails only where not even memory can be used.
 func Open(dir string, oldest time.Time) (*Store, error) {
 	file := filepath.Join(dir, FileName)
-	db, err := openFile(file, oldest)
+	s, err := openFile(file, oldest)
 	if err == nil {
-		return &Store{db: db}, nil
+		return s, nil
 	}
 	if damaged(err) {
 		aside := fmt.Sprintf("%s.damaged-%d", file, oldest.Unix())
 		if renameErr := setAside(file, aside); renameErr != nil {
 			return instead(file, errors.Join(err, renameErr))
 		}
-		if db, again := openFile(file, oldest); again == nil {
-			return &Store{db: db, notice: fmt.Sprintf("the history was damaged (%v): it begins anew, the old file is %s", err, aside)}, nil
+		if s, again := openFile(file, oldest); again == nil {
+			s.notice = fmt.Sprintf("the history was damaged (%v): it begins anew, the old file is %s", err, aside)
+			return s, nil
 		}
 	}
 	return instead(file, err)
@@ -96,7 +97,7 @@ func setAside(file, aside string) error {
 
 var errUnsound = errors.New("it is not sound")
 
-func openFile(file string, oldest time.Time) (*sql.DB, error) {
+func openFile(file string, oldest time.Time) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, err
 	}
@@ -106,10 +107,12 @@ func openFile(file string, oldest time.Time) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sound(db, oldest); err != nil {
+	err = sound(db, oldest)
+	opened, statErr := os.Stat(file)
+	if err = errors.Join(err, statErr); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return db, nil
+	return &Store{db: db, file: file, opened: opened}, nil
 }
 
 // uriOf is the file as SQLite takes it: any other form would read a "?" or "%" in

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -17,6 +19,8 @@ import (
 type Store struct {
 	db     *sql.DB
 	notice string
+	file   string      // empty = in memory
+	opened os.FileInfo // what file was when it was opened
 }
 
 var _ fleet.Store = (*Store)(nil)
@@ -43,8 +47,31 @@ func (s *Store) Last(ctx context.Context, edge string) (fleet.Minute, error) {
 	return fleet.Minute{Point: p, Through: time.UnixMilli(through)}, err
 }
 
-// Put implements fleet.Store.
-func (s *Store) Put(ctx context.Context, edge string, minutes []fleet.Minute, oldest time.Time) (err error) {
+// Put implements fleet.Store. What went into a file that is no longer there is kept
+// until the store is closed, and is an error.
+func (s *Store) Put(ctx context.Context, edge string, minutes []fleet.Minute, oldest time.Time) error {
+	if err := s.write(ctx, edge, minutes, oldest); err != nil {
+		return err
+	}
+	return s.there()
+}
+
+// there is an error where the file is no longer the one that was opened.
+func (s *Store) there() error {
+	if s.file == "" {
+		return nil
+	}
+	now, err := os.Stat(s.file)
+	if err == nil && os.SameFile(s.opened, now) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look at the history's file: %w", err)
+	}
+	return fmt.Errorf("the file %s was removed or replaced while in use: restart the Control Plane", s.file)
+}
+
+func (s *Store) write(ctx context.Context, edge string, minutes []fleet.Minute, oldest time.Time) (err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("write the history: %w", err)

@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -171,6 +172,34 @@ func TestAFolderThatCannotBeIsSaidSo(t *testing.T) {
 	require.Contains(t, s.Notice(), "will not survive a restart")
 	put(t, s, "home", minute(1))
 	require.Equal(t, []uint32{1}, levels(t, s, "home"))
+}
+
+// A file that is removed in use takes what is written, and gives nothing back: each
+// Put says so, and the plots go on.
+func TestAFileThatVanishesIsSaidSo(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("nobody can remove a file in use")
+	}
+	for name, vanish := range map[string]func(dir string) error{
+		"removed": os.RemoveAll,
+		"replaced": func(dir string) error {
+			file := filepath.Join(dir, history.FileName)
+			return errors.Join(os.Rename(file, file+".old"), os.WriteFile(file, nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "state")
+			s := open(t, dir)
+			defer s.Close()
+			put(t, s, "home", minute(1))
+			require.NoError(t, vanish(dir))
+			for n := 2; n < 4; n++ {
+				err := s.Put(t.Context(), "home", []fleet.Minute{minute(n)}, noon)
+				require.EqualError(t, err, "the file "+filepath.Join(dir, history.FileName)+" was removed or replaced while in use: restart the Control Plane")
+			}
+			require.Equal(t, []uint32{1, 2, 3}, levels(t, s, "home"))
+		})
+	}
 }
 
 // A full disk is an error of one Put, after which the next one may succeed.
