@@ -83,7 +83,8 @@ func edgeWith(id string, nodes, connected int) *controlv1.EdgeNodeSnapshot {
 type memory struct {
 	mu      sync.Mutex
 	minutes map[string]map[int64]fleet.Minute
-	err     error
+	err     error // of Put
+	lost    error // of Since
 }
 
 func (m *memory) Last(_ context.Context, edge string) (last fleet.Minute, _ error) {
@@ -123,7 +124,7 @@ func (m *memory) Since(_ context.Context, edge string, after time.Time) (out []*
 			out = append(out, minute.Point)
 		}
 	}
-	return out, nil
+	return out, m.lost
 }
 
 func (m *memory) Notice() string { return "" }

@@ -147,17 +147,26 @@ func (f *Fleet) storageNotices() (out []string) {
 }
 
 // History are the points of an Edge, or the sums of all where id is empty, of the
-// last minutes, the oldest first; 0 = all that are kept.
+// last minutes, the oldest first; 0 = all that are kept. That the store cannot be
+// read is logged.
 func (f *Fleet) History(ctx context.Context, id string, minutes int) ([]*controlv1.HistoryPoint, error) {
+	if id != "" && f.byID[id] == nil {
+		return nil, &UnknownEdgeError{id}
+	}
+	points, err := f.history(ctx, id, minutes)
+	if err != nil && ctx.Err() == nil {
+		f.o.Log.Error("the history cannot be read", "error", err)
+	}
+	return points, err
+}
+
+func (f *Fleet) history(ctx context.Context, id string, minutes int) ([]*controlv1.HistoryPoint, error) {
 	back := Kept
 	if minutes > 0 {
 		back = min(back, time.Duration(minutes)*time.Minute)
 	}
 	after := f.o.Clock.Now().Add(-back)
 	if id != "" {
-		if f.byID[id] == nil {
-			return nil, &UnknownEdgeError{id}
-		}
 		return f.o.Store.Since(ctx, id, after)
 	}
 	byMinute := map[int64][]*controlv1.HistoryPoint{}

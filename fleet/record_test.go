@@ -1,9 +1,11 @@
 package fleet_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -201,5 +203,29 @@ func TestMadeUpOutcomesAreCountedTogether(t *testing.T) {
 			}
 			require.Equal(t, 6*1002, sum, "all are counted")
 		}
+	})
+}
+
+// Whoever asks is told of no file's place: the log is.
+func TestAHistoryThatCannotBeReadIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		f := start(t, map[string]*site{"e0": {snapshot: edgeWith("e0", 1, 1)}}, func(o *fleet.Options) {
+			o.Store, o.Log = &memory{lost: errors.New("disk image is malformed")}, slog.New(slog.NewTextHandler(&log, nil))
+		})
+		pass(3 * time.Second)
+		for i, id := range []string{"e0", ""} {
+			_, err := f.History(t.Context(), id, 0)
+			require.EqualError(t, err, "disk image is malformed")
+			require.Equal(t, i+1, strings.Count(log.String(), `level=ERROR msg="the history cannot be read" error="disk image is malformed"`))
+		}
+		before := log.String()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := f.History(gone, "e0", 0)
+		require.Error(t, err)
+		_, err = f.History(t.Context(), "e7", 0)
+		require.Error(t, err)
+		require.Equal(t, before, log.String(), "neither is the store's fault")
 	})
 }
