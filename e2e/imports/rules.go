@@ -205,7 +205,7 @@ var Rules = []Rule{
 		From: []string{"..."},
 		FromExcept: []string{
 			"services/nodelink/...", "services/nodelink_test", "node/session/...", "node/session_test",
-			"proto/...", "cmd/...", "e2e/...",
+			"proto/...", "cmd/...", "e2e/...", "e2e_test",
 		},
 		Ban:     []string{"proto/framecodec"},
 		Through: []string{"services/nodelink", "node/session"},
