@@ -54,6 +54,7 @@ const edgeYAML = `
 edge:
   id: clients
   listen: "127.0.0.1:0"
+  state_dir: %q
   auth: {mode: keys}
   body_limit_bytes: 1048576
   read_tokens: [{name: reader, sha256: %q}]
@@ -66,7 +67,7 @@ nodes:
   - id: n1
     token_sha256: %q
     providers: [{id: sim, type: simulator, capacity: 2}]
-  - {id: n2, token_sha256: %q, providers: [{id: sim, type: simulator, capacity: 3}]}
+  - {id: n2, providers: [{id: sim, type: simulator, capacity: 3}]}
 models: [{id: simulator, context_window_tokens: 8192, providers: [{node: n1, provider: sim}, {node: n2, provider: sim}]}]
 `
 
@@ -91,7 +92,7 @@ func start(t *testing.T, tls bool) *site {
 		tlsYAML = fmt.Sprintf("  tls: {cert_file: %q, key_file: %q}", certFile, keyFile)
 		nodeYAML = fmt.Sprintf(", ca_pin: %q", s.pin)
 	}
-	text := fmt.Sprintf(edgeYAML, hash(readToken), hash(adminToken), tlsYAML, hash(apiKey), otherPage, hash(nodeToken), hash("of nobody"))
+	text := fmt.Sprintf(edgeYAML, t.TempDir(), hash(readToken), hash(adminToken), tlsYAML, hash(apiKey), otherPage, hash(nodeToken))
 	require.NoError(t, os.WriteFile(s.file, []byte(text), 0o600))
 	quiet := slog.New(slog.DiscardHandler)
 	edge, err := edged.New(edged.Options{ConfigPath: s.file, Logger: quiet, Version: "test"})
