@@ -1,4 +1,4 @@
-package fleet_test
+package fleet
 
 import (
 	"context"
@@ -21,7 +21,6 @@ import (
 	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 	fleetv1 "github.com/iop-dev/iop/gen/go/iop/fleet/v1"
 	"github.com/iop-dev/iop/gen/go/iop/fleet/v1/fleetv1connect"
-	fleetservice "github.com/iop-dev/iop/services/fleet"
 )
 
 const (
@@ -101,7 +100,7 @@ func bubble(t *testing.T, store *kept, edges []*edge, test func(*testing.T, flee
 		var running sync.WaitGroup
 		running.Go(func() { f.Run(ctx) })
 		defer func() { stop(); running.Wait() }()
-		_, h := fleetv1connect.NewFleetServiceHandler(&fleetservice.Service{
+		_, h := fleetv1connect.NewFleetServiceHandler(&Service{
 			Fleet: f, Software: "1.0", Nearest: func(id string) string {
 				for _, known := range ids {
 					if len(known) == len(id) { // near enough here

@@ -110,15 +110,15 @@ func (s *Service) judge(register *runtimev1.Register, secret string) (version ui
 // owner is fenced first if it may be: the same process coming back, or one
 // silent past the heartbeat timeout. A live owner is never disturbed (S12).
 func (s *Service) admit(register *runtimev1.Register, secret string, t *transport, remote string) (*session, *runtimev1.Rejected) {
-	version, refusal := s.judge(register, secret)
-	if refusal != nil {
+	if _, refusal := s.judge(register, secret); refusal != nil {
 		return nil, refusal
 	}
 	n := s.nodeOf(admission.NodeID(register.NodeId))
 	n.turn.Lock()
 	defer n.turn.Unlock()
 	// Whoever revokes takes the turn after the credential has ceased to pass.
-	if version, refusal = s.judge(register, secret); refusal != nil {
+	version, refusal := s.judge(register, secret)
+	if refusal != nil {
 		return nil, refusal
 	}
 
