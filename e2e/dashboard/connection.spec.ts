@@ -151,6 +151,20 @@ async function churn(page: Page, site: EdgeSite): Promise<void> {
   await expect(busy(page)).toHaveCount(1);
 }
 
+test.describe("with every machine there", () => {
+  test.use({ layout: { complete: true } });
+
+  test("U13 the first alert moves nothing", async ({ page, site }) => {
+    await open(page, site);
+    await expect(page.getByTestId("alert")).toHaveCount(0);
+    const top = async () => (await machine(page, "studio").boundingBox())?.y;
+    const before = await top();
+    await site.node("studio").stop("SIGTERM");
+    await expect(page.getByTestId("alert")).toHaveCount(1);
+    expect(await top()).toBe(before);
+  });
+});
+
 test("U13 a dialog keeps its focus while the page behind it changes", async ({ page, site }) => {
   await open(page, site);
   await page.getByRole("button", { name: "Manage gpu-box" }).click();

@@ -60,6 +60,10 @@ func TestU13_FocusScrollAndSelectionStay(t *testing.T) {
 	passed(t, "U13 updates move neither focus, scroll, selection nor the order of machines")
 }
 
+func TestU13_TheFirstAlertMovesNothing(t *testing.T) {
+	passed(t, "U13 the first alert moves nothing")
+}
+
 func TestU13_ADialogKeepsItsFocus(t *testing.T) {
 	passed(t, "U13 a dialog keeps its focus while the page behind it changes")
 }

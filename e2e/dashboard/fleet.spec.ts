@@ -1,6 +1,5 @@
 import { type Page, expect, test } from "@playwright/test";
-import { busy, signIn } from "./page.js";
-import { artefacts } from "./playwright.config.js";
+import { busy, look, signIn } from "./page.js";
 import { EdgeSite, FleetSite, tokens } from "./site.js";
 
 function card(page: Page, edge: string) {
@@ -23,13 +22,16 @@ test("U12 J12 an Edge of a fleet that is killed turns stale, the others live on,
     await expect(card(page, "home")).toContainText(/2\/3\s*busy/);
     await expect(card(page, "lab")).toContainText(/1\/3\s*busy/);
     await expect(page.getByTestId("busy"), "the sum of the parts").toHaveText("3/6");
-    await page.screenshot({ path: `${artefacts}/fleet-desktop.png` });
+    for (const colorScheme of ["light", "dark"] as const) {
+      await page.emulateMedia({ colorScheme });
+      await look(page, `fleet-${colorScheme}`);
+    }
 
     await home.edge.stop("SIGKILL");
     await expect(card(page, "home")).toHaveAttribute("data-state", /stale|unreachable/);
     await expect(card(page, "home"), "what was last known is still there").toContainText(/2\/3\s*busy/);
     await expect(card(page, "lab")).toHaveAttribute("data-state", "live");
-    await page.screenshot({ path: `${artefacts}/fleet-stale-desktop.png` });
+    await look(page, "fleet-stale-dark");
 
     // The other one is as live as before, on its own page too.
     lab.ask();

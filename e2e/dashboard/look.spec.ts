@@ -1,11 +1,6 @@
-import { AxeBuilder } from "@axe-core/playwright";
 import { type Page, expect } from "@playwright/test";
-import { busy, open } from "./page.js";
-import { artefacts } from "./playwright.config.js";
+import { busy, look, open, phone } from "./page.js";
 import { type EdgeSite, test } from "./site.js";
-
-const desktop = { width: 1440, height: 900 };
-const phone = { width: 390, height: 844 };
 
 /** A screen with something of everything: long and normal slots, waiters, an offline machine, endings, an override. */
 async function scene(page: Page, site: EdgeSite): Promise<void> {
@@ -63,18 +58,6 @@ for (const colorScheme of ["light", "dark"] as const) {
       await look(page, `stale-${colorScheme}`);
     });
   });
-}
-
-/** Keeps how the page looks at both widths, and finds fault with neither. */
-async function look(page: Page, name: string): Promise<void> {
-  for (const [width, size] of [["phone", phone], ["desktop", desktop]] as const) {
-    await page.setViewportSize(size);
-    await expect.poll(async () => page.evaluate(() => innerWidth)).toBe(size.width);
-    await page.screenshot({ path: `${artefacts}/${name}-${width}.png` });
-    const found = await new AxeBuilder({ page }).analyze();
-    expect(found.violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.html).join(" ")}`), `${name} at ${width}`).toEqual([]);
-    expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), `${name} at ${width} scrolls sideways`).toBeLessThanOrEqual(0);
-  }
 }
 
 test("U12 on a phone all is there without a click, and a finger hits it", async ({ page, site }) => {

@@ -1,5 +1,10 @@
+import { AxeBuilder } from "@axe-core/playwright";
 import { type Locator, type Page, expect } from "@playwright/test";
+import { artefacts } from "./playwright.config.js";
 import { type EdgeSite, tokens } from "./site.js";
+
+export const desktop = { width: 1440, height: 900 };
+export const phone = { width: 390, height: 844 };
 
 /** Signs in at a dashboard and waits for its data. */
 export async function signIn(page: Page, address: string, token: string = tokens.admin): Promise<void> {
@@ -32,4 +37,16 @@ export function provider(page: Page, node: string, id: string): Locator {
 /** A machine's part of the page. */
 export function machine(page: Page, node: string): Locator {
   return page.locator(`[data-testid="machine"][data-node="${node}"]`);
+}
+
+/** Keeps how the page looks at both widths, and finds fault with neither. */
+export async function look(page: Page, name: string): Promise<void> {
+  for (const [width, size] of [["phone", phone], ["desktop", desktop]] as const) {
+    await page.setViewportSize(size);
+    await expect.poll(async () => page.evaluate(() => innerWidth)).toBe(size.width);
+    await page.screenshot({ path: `${artefacts}/${name}-${width}.png` });
+    const found = await new AxeBuilder({ page }).analyze();
+    expect(found.violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.html).join(" ")}`), `${name} at ${width}`).toEqual([]);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), `${name} at ${width} scrolls sideways`).toBeLessThanOrEqual(0);
+  }
 }

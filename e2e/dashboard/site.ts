@@ -21,6 +21,8 @@ export interface Layout {
   capacity?: number;
   /** More nodes, named so, each with one slot for the model "small". */
   more?: number;
+  /** Without nas, the machine that is never there. */
+  complete?: boolean;
 }
 
 /** What a client asked for. */
@@ -120,7 +122,7 @@ export class EdgeSite {
     return this.gateway.watches;
   }
 
-  /** The Edge's file. Only gpu-box and studio are ever started: nas is never seen. */
+  /** The Edge's file. Only gpu-box and studio are ever started: nas, where it is not left out, is never seen. */
   private config(change = ""): string {
     const provider = (more: string) => `type: simulator, simulator: {tokens_per_second: 20}${more}`;
     const more = Array.from({ length: this.layout.more ?? 0 }, (_, i) => `box-${String(i + 1).padStart(2, "0")}`);
@@ -139,8 +141,7 @@ openai:
 models:
   - {id: qwen3-32b, context_window_tokens: 32768, providers: [{node: gpu-box, provider: vllm}]}
   - {id: gpt-oss-120b, providers: [{node: studio, provider: mlx}]}
-  - {id: llama-70b, providers: [{node: nas, provider: ollama}]}
-${more.length === 0 ? "" : `  - {id: small, providers: [${more.map((n) => `{node: ${n}, provider: sim}`).join(", ")}]}\n`}nodes:
+${this.layout.complete ? "" : "  - {id: llama-70b, providers: [{node: nas, provider: ollama}]}\n"}${more.length === 0 ? "" : `  - {id: small, providers: [${more.map((n) => `{node: ${n}, provider: sim}`).join(", ")}]}\n`}nodes:
   - id: gpu-box
     token_sha256: ${hash(tokens.node)}
     providers:
@@ -148,10 +149,10 @@ ${more.length === 0 ? "" : `  - {id: small, providers: [${more.map((n) => `{node
   - id: studio
     token_sha256: ${hash(`${tokens.node}-studio`)}
     providers: [{id: mlx, ${provider(", capacity: 2")}}]
-  - id: nas
+${this.layout.complete ? "" : `  - id: nas
     token_sha256: ${hash("nobody has this one")}
     providers: [{id: ollama, type: ollama, base_url: "http://127.0.0.1:11434"}]
-${more.map((n) => `  - {id: ${n}, token_sha256: ${hash(`${tokens.node}-${n}`)}, providers: [{id: sim, ${provider("")}}]}\n`).join("")}${change}`;
+`}${more.map((n) => `  - {id: ${n}, token_sha256: ${hash(`${tokens.node}-${n}`)}, providers: [{id: sim, ${provider("")}}]}\n`).join("")}${change}`;
   }
 
   /** Starts the Edge's process, the first or a further one. */

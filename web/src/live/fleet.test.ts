@@ -16,6 +16,12 @@ test("Edges keep their place; a full update sets the order", () => {
   expect(applyFleet(second, update(true, ["b", "live"]), track).edges.map((e) => e.view.id)).toEqual(["b"]);
 });
 
+test("what the Control Plane says of itself is as its last update has it", () => {
+  const first = applyFleet(undefined, create(WatchFleetResponseSchema, { full: true, notices: ["the history is not kept"] }), track);
+  expect(first.notices).toEqual(["the history is not kept"]);
+  expect(applyFleet(first, update(false), track).notices).toEqual([]);
+});
+
 test("an age is told by the Control Plane's clock, and not invented", () => {
   expect(snapshotAge(create(EdgeViewSchema, { pulledAt: timestampFromMs(1000) }), 5000)).toBe(4000);
   expect(snapshotAge(create(EdgeViewSchema, { pulledAt: timestampFromMs(9000) }), 5000)).toBe(0);

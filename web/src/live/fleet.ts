@@ -13,6 +13,8 @@ export interface FleetEdge {
 export interface FleetState {
   readonly edges: readonly FleetEdge[];
   readonly totals: FleetTotals | undefined;
+  /** What the Control Plane says of itself. */
+  readonly notices: readonly string[];
   /** The Control Plane's clock at this update, in milliseconds since 1970. */
   readonly at: number;
 }
@@ -28,7 +30,7 @@ export function applyFleet(before: FleetState | undefined, update: WatchFleetRes
     changed.delete(edge.view.id);
     return newer ?? edge;
   });
-  return { edges: [...edges, ...changed.values()], totals: update.totals, at: millis(update.at) ?? 0 };
+  return { edges: [...edges, ...changed.values()], totals: update.totals, notices: update.notices, at: millis(update.at) ?? 0 };
 }
 
 /** How old an Edge's snapshot is at a moment of the Control Plane's clock, in milliseconds. */

@@ -4,7 +4,7 @@ import { Mark } from "./chrome.js";
 
 /** One thing that an operator should know. */
 export interface Alert {
-  kind: "offline" | "late" | "refresh" | "restart" | "overrides" | "notice";
+  kind: "offline" | "late" | "refresh" | "restart" | "overrides" | "credentials" | "notice";
   severity: "bad" | "warn";
   /** What, without anything that ticks. */
   text: string;
@@ -39,12 +39,24 @@ export function alertsOf(snapshot: EdgeNodeSnapshot, now: number): Alert[] {
   if (snapshot.overridesNotDurable !== "") {
     alerts.push({ kind: "overrides", severity: "warn", text: "Overrides would not outlast a restart", detail: snapshot.overridesNotDurable });
   }
+  if (snapshot.credentialsProblem !== "") {
+    alerts.push({ kind: "credentials", severity: "bad", text: "Kept credentials", detail: snapshot.credentialsProblem });
+  }
   return alerts;
 }
 
-/** The alerts of an Edge. Screen readers are told which there are, not how they age. */
+/** The alerts of an Edge. */
 export function AlertLine({ snapshot, now }: { snapshot: EdgeNodeSnapshot; now: number }) {
-  const alerts = alertsOf(snapshot, now);
+  return <Alerts alerts={alertsOf(snapshot, now)} />;
+}
+
+/** What a Control Plane says of itself. */
+export function Notices({ notices }: { notices: readonly string[] }) {
+  return <Alerts alerts={notices.map((text) => ({ kind: "notice", severity: "warn", text, detail: "" }))} />;
+}
+
+/** Alerts have a line from the start, so that the first one moves nothing. Screen readers are told which there are, not how they age. */
+function Alerts({ alerts }: { alerts: Alert[] }) {
   return (
     <>
       <p className="unseen" role="status">
@@ -61,13 +73,19 @@ export function AlertLine({ snapshot, now }: { snapshot: EdgeNodeSnapshot; now: 
                   {a.text}
                   {a.since === undefined ? "" : ` ${age(a.since)}`}
                 </strong>{" "}
-                — {a.detail}
+                {a.detail === "" ? "" : `— ${a.detail}`}
               </span>
             </li>
           ))}
           </ul>
         </section>
-      ) : null}
+      ) : (
+        <section className="alerts" aria-label="Alerts">
+          <p className="banner quiet">
+            <Mark kind="ok" /> No alerts.
+          </p>
+        </section>
+      )}
     </>
   );
 }

@@ -3,7 +3,7 @@ import type { WatchFleetResponse } from "../../../gen/ts/iop/fleet/v1/fleet_pb.j
 import { age, duration, known, millis, num, plural } from "../format.js";
 import { type FleetEdge, type FleetState, snapshotAge } from "../live/fleet.js";
 import { type Live, type LiveStore, shownTime } from "../live/store.js";
-import { AlertLine, alertsOf } from "./alerts.js";
+import { AlertLine, alertsOf, Notices } from "./alerts.js";
 import { Chrome, Connecting, Mark } from "./chrome.js";
 import { EdgeScreen } from "./edgescreen.js";
 import { HistoryPage } from "./history.js";
@@ -45,7 +45,7 @@ export function FleetPage({ live, store }: { live: Live<FleetState>; store: Live
       revision={undefined}
       pages={pages}
       onPause={pause}
-      alerts={null}
+      alerts={<Notices notices={fleet.notices} />}
       summary={
         <Summary
           busy={num(totals?.inFlight) ?? 0}
