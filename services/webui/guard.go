@@ -45,6 +45,7 @@ func (g *Guard) API(h http.Handler) http.Handler {
 				return
 			}
 		case preflight:
+			hurry(w, bodyPatience)
 			http.Error(w, "pages of this origin may not call; openai.cors.allowed_origins names those that may", http.StatusForbidden)
 			return
 		case origin == "" && r.Header.Get("Sec-Fetch-Site") == "":
@@ -52,6 +53,7 @@ func (g *Guard) API(h http.Handler) http.Handler {
 			g.refuseHost(w)
 			return
 		case own.Check(r) != nil:
+			hurry(w, bodyPatience)
 			http.Error(w, "pages of other origins may not call; openai.cors.allowed_origins names those that may", http.StatusForbidden)
 			return
 		}
@@ -73,6 +75,7 @@ func (g *Guard) Page(h http.Handler) http.Handler {
 }
 
 func (g *Guard) refuseHost(w http.ResponseWriter) {
+	hurry(w, bodyPatience)
 	http.Error(w, "this server is not known under that host name; use its address, or name the origin in openai.cors.allowed_origins", http.StatusForbidden)
 }
 

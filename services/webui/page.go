@@ -126,6 +126,7 @@ func handler(site Site, files map[string]*file) http.Handler {
 	told := newFile("site.json", about)
 	told.volatile = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hurry(w, bodyPatience)
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -183,7 +184,10 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(patience)) // unsupported only in writers that are no connection
-	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
+	defer func() {
+		_ = control.Flush() // the end of it, while the limit holds
+		_ = control.SetWriteDeadline(time.Time{})
+	}()
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
 }
 
