@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
@@ -14,12 +15,21 @@ import (
 // question about a file.
 const maxMessage = 8 << 10
 
+// patience is how long a question about health may take to come: it is asked
+// without a token, and nobody is to hold connections with it.
+const patience = 10 * time.Second
+
 // Health is the handler of gRPC's health protocol, and its path. ready reports
 // whether calls are taken now, names the full names of the services mounted beside
 // it; both are called for each check, at the same time by many. Watch is
 // unimplemented: an unkeyed client could hold streams open with it.
 func Health(ready func() bool, names func() []string) (path string, h http.Handler) {
-	return grpchealth.NewHandler(checker{ready, names}, connect.WithReadMaxBytes(maxMessage))
+	path, checks := grpchealth.NewHandler(checker{ready, names}, connect.WithReadMaxBytes(maxMessage))
+	return path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Unsupported only in writers that are no connection.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience))
+		checks.ServeHTTP(w, r)
+	})
 }
 
 type checker struct {

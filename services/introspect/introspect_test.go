@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
@@ -42,6 +43,25 @@ func TestHealthTellsReadinessOfTheServerAndOfItsServices(t *testing.T) {
 	}
 	require.Contains(t, check(h, path, "iop.control.v1.Other"), `"code":"not_found"`)
 	require.Contains(t, check(h, path, strings.Repeat("x", 9<<10)), `"code":"resource_exhausted"`)
+}
+
+// readLimit notes until when a request may come.
+type readLimit struct {
+	*httptest.ResponseRecorder
+	at time.Time
+}
+
+func (r *readLimit) SetReadDeadline(at time.Time) error {
+	r.at = at
+	return nil
+}
+
+// Nobody without a token holds a connection with a question that does not come.
+func TestAQuestionAboutHealthIsNotWaitedForForEver(t *testing.T) {
+	path, h := introspect.Health(func() bool { return true }, names)
+	w := &readLimit{ResponseRecorder: httptest.NewRecorder()}
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path+"Check", strings.NewReader("{}")))
+	require.WithinDuration(t, time.Now().Add(10*time.Second), w.at, 5*time.Second)
 }
 
 func TestReflectionTellsServicesAndTheirMessages(t *testing.T) {
