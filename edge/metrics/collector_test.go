@@ -200,3 +200,39 @@ func TestMadeUpNamesMakeNoSeries(t *testing.T) {
 	require.Contains(t, after, `iop_requests_total{model="unknown",outcome="refused"} 10001`)
 	require.NotContains(t, strings.Join(after, "\n"), "made-up")
 }
+
+// limited notes under which limits it is written to.
+type limited struct {
+	*httptest.ResponseRecorder
+	read, write, wrote, flushed time.Time
+}
+
+func (l *limited) SetReadDeadline(at time.Time) error {
+	l.read = at
+	return nil
+}
+
+func (l *limited) SetWriteDeadline(at time.Time) error {
+	l.write = at
+	return nil
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.wrote = l.write
+	return l.ResponseRecorder.Write(p)
+}
+
+func (l *limited) Flush() {
+	l.flushed = l.write
+	l.ResponseRecorder.Flush()
+}
+
+// Four scrapes run at once at most: one that nobody reads keeps the next one out for a while only.
+func TestAScrapeThatIsForgottenEnds(t *testing.T) {
+	w := &limited{ResponseRecorder: httptest.NewRecorder()}
+	of(State{}).Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for what, at := range map[string]time.Time{"read": w.read, "written": w.wrote, "flushed": w.flushed} {
+		require.WithinDuration(t, time.Now().Add(patience), at, patience/2, what)
+	}
+	require.True(t, w.write.IsZero(), "the connection serves others afterwards")
+}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -50,11 +51,25 @@ func (m *Metrics) Local() { m.traffic.requests.WithLabelValues(unknown, localOut
 // Registry holds all series.
 func (m *Metrics) Registry() prometheus.Gatherer { return m.registry }
 
+// patience is how long a scrape may take to come, and its answer to be taken. Few run at once: one that is forgotten is not to
+// keep the next one out.
+const patience = 30 * time.Second
+
 // Handler answers a scrape. A metric that cannot be shown is left out and logged, so that one fault does not hide the rest.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+	scrapes := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w) // unsupported only in writers that are no connection
+		_ = rc.SetReadDeadline(time.Now().Add(patience))
+		_ = rc.SetWriteDeadline(time.Now().Add(patience))
+		defer func() {
+			_ = rc.Flush() // the end of it, while the limit holds
+			_ = rc.SetWriteDeadline(time.Time{})
+		}()
+		scrapes.ServeHTTP(w, r)
 	})
 }
 
