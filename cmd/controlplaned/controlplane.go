@@ -1,6 +1,7 @@
 package controlplaned
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -18,12 +19,17 @@ import (
 	fleetconfig "github.com/iop-dev/iop/fleet/config"
 	"github.com/iop-dev/iop/fleet/edgewire"
 	"github.com/iop-dev/iop/fleet/history"
+	"github.com/iop-dev/iop/services/webui"
 )
 
 const (
 	headLimit = 10 * time.Second // for a request's head, and for a TLS handshake
 	idleLimit = 2 * time.Minute  // between requests
 	maxHeader = 64 << 10         // bytes
+	// bodyLimit is what the body of a call may take to come, and stuckAfter how long
+	// whoever is answered may take nothing of it.
+	bodyLimit  = 10 * time.Second
+	stuckAfter = 60 * time.Second
 	// closeLimit is what a stop takes at most for answers on their way. There is
 	// nothing else to wait for: whoever watches is sent away at once.
 	closeLimit = time.Second
@@ -35,6 +41,8 @@ type Options struct {
 	Clock   clockwork.Clock // nil = the real one
 	Logger  *slog.Logger
 	Version string
+
+	bodyLimit, stuckAfter time.Duration // 0 = the constants of these names
 }
 
 // ControlPlane is one Control Plane process.
@@ -100,7 +108,7 @@ func (c *ControlPlane) build(o Options) (err error) {
 		Edges: edges, Interval: o.Config.PullInterval, Timeout: o.Config.PullTimeout, StaleAfter: o.Config.StaleAfter,
 		Store: c.store, Clock: o.Clock, Log: o.Logger, Software: o.Version,
 	})
-	return c.listen()
+	return c.listen(o)
 }
 
 func keyringOf(config *fleetconfig.Config) (*auth.Keyring, error) {
@@ -122,9 +130,11 @@ func openHistory(dir string, now time.Time) (*history.Store, error) {
 	return history.Open(dir, now.Add(-fleet.Kept))
 }
 
-func (c *ControlPlane) listen() error {
+func (c *ControlPlane) listen(o Options) error {
+	h := webui.EndStuck(c.routes(), cmp.Or(o.stuckAfter, stuckAfter))
 	s := &http.Server{
-		Handler: c.routes(), ReadHeaderTimeout: headLimit, IdleTimeout: idleLimit, MaxHeaderBytes: maxHeader,
+		Handler:           webui.Hurried(h, cmp.Or(o.bodyLimit, bodyLimit)),
+		ReadHeaderTimeout: headLimit, IdleTimeout: idleLimit, MaxHeaderBytes: maxHeader,
 		Protocols: new(http.Protocols), ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return c.life },
 	}
@@ -170,9 +180,9 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 		cancel()
 	}
 	stop()
-	closed := c.close()
-	parts.Wait()
-	return errors.Join(err, closed)
+	c.hangUp()
+	parts.Wait() // they use the store
+	return errors.Join(err, c.close())
 }
 
 func (c *ControlPlane) serve() error {
@@ -188,12 +198,17 @@ func (c *ControlPlane) serve() error {
 	return err
 }
 
-func (c *ControlPlane) close() error {
+// hangUp ends every call, and takes no more.
+func (c *ControlPlane) hangUp() {
 	c.cut()
 	if c.server != nil {
 		_ = c.server.Close()   // its listener's error is of no use to anybody
 		_ = c.listener.Close() // where serve was never called
 	}
+}
+
+func (c *ControlPlane) close() error {
+	c.hangUp()
 	for _, r := range c.readers {
 		r.Close()
 	}

@@ -57,7 +57,7 @@ func (e *oldEdge) GetEdgeNodeSnapshot(ctx context.Context, _ *controlv1.GetEdgeN
 
 // run runs a Control Plane over the Edge until the test ends, and returns its URL,
 // what stops it, and its log.
-func run(t *testing.T, edges, more string) (url string, stop func() error, log *bytes.Buffer) {
+func run(t *testing.T, edges, more string, change ...func(*Options)) (url string, stop func() error, log *bytes.Buffer) {
 	t.Helper()
 	t.Setenv(envOfEdge, edgeToken)
 	t.Setenv(envOfRead, readToken)
@@ -65,7 +65,11 @@ func run(t *testing.T, edges, more string) (url string, stop func() error, log *
 		"controlplane: {listen: '127.0.0.1:0', state_dir: %q, pull_interval_ms: 100, pull_timeout_ms: 5000, stale_after_ms: 60000%s}\nedges: [%s]", t.TempDir(), more, edges))
 	require.NoError(t, err)
 	log = &bytes.Buffer{}
-	c, err := New(Options{Config: config, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), Version: "1"})
+	o := Options{Config: config, Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), Version: "1"}
+	for _, f := range change {
+		f(&o)
+	}
+	c, err := New(o)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
