@@ -52,6 +52,8 @@ type Fleet struct {
 	edges []*edge
 	byID  map[string]*edge
 
+	summing summing
+
 	storage sync.Mutex
 	trouble string // why points could not be kept last; empty if they could
 }
@@ -61,7 +63,7 @@ func New(o Options) *Fleet {
 	if o.Chance == nil {
 		o.Chance = rand.Float64
 	}
-	f := &Fleet{o: o, byID: map[string]*edge{}}
+	f := &Fleet{o: o, byID: map[string]*edge{}, summing: summing{turn: make(chan struct{}, 1)}}
 	for _, e := range o.Edges {
 		at := &edge{id: e.ID, reader: e.Reader}
 		f.edges = append(f.edges, at)

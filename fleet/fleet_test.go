@@ -85,6 +85,8 @@ type memory struct {
 	minutes map[string]map[int64]fleet.Minute
 	err     error // of Put
 	lost    error // of Since
+	asked   int   // how often Since was called
+	slow    time.Duration
 }
 
 func (m *memory) Last(_ context.Context, edge string) (last fleet.Minute, _ error) {
@@ -116,9 +118,15 @@ func (m *memory) Put(_ context.Context, edge string, minutes []fleet.Minute, _ t
 	return nil
 }
 
-func (m *memory) Since(_ context.Context, edge string, after time.Time) (out []*controlv1.HistoryPoint, _ error) {
+func (m *memory) Since(ctx context.Context, edge string, after time.Time) (out []*controlv1.HistoryPoint, _ error) {
+	select {
+	case <-time.After(m.slow):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.asked++
 	for at := after.Truncate(time.Minute); !at.After(after.Add(fleet.Kept + time.Hour)); at = at.Add(time.Minute) {
 		if minute, ok := m.minutes[edge][at.Unix()]; ok && at.After(after) {
 			out = append(out, minute.Point)

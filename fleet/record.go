@@ -169,6 +169,49 @@ func (f *Fleet) history(ctx context.Context, id string, minutes int) ([]*control
 	if id != "" {
 		return f.o.Store.Since(ctx, id, after)
 	}
+	all, err := f.sums(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first := slices.IndexFunc(all, func(p *controlv1.HistoryPoint) bool { return p.GetAt().GetSeconds() > after.Unix() })
+	if first < 0 {
+		return nil, nil
+	}
+	return all[first:len(all):len(all)], nil
+}
+
+// summing is the sums of all Edges as they were worked out last. Nobody changes the
+// points.
+type summing struct {
+	turn   chan struct{} // holds one while somebody works them out
+	at     time.Time     // when; zero = never
+	points []*controlv1.HistoryPoint
+}
+
+// sums are the sums of all Edges of all that is kept, the oldest first. They are
+// worked out by one caller at a time, and serve others for a while: there is a new
+// minute once a minute, and each takes every point of every Edge.
+func (f *Fleet) sums(ctx context.Context) ([]*controlv1.HistoryPoint, error) {
+	const goodFor = 10 * time.Second
+	s := &f.summing
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	now := f.o.Clock.Now()
+	if age := now.Sub(s.at); !s.at.IsZero() && age >= 0 && age < goodFor {
+		return s.points, nil
+	}
+	points, err := f.sumsNow(ctx, now.Add(-Kept))
+	if err == nil {
+		s.at, s.points = now, points
+	}
+	return points, err
+}
+
+func (f *Fleet) sumsNow(ctx context.Context, after time.Time) ([]*controlv1.HistoryPoint, error) {
 	byMinute := map[int64][]*controlv1.HistoryPoint{}
 	for _, e := range f.counted() {
 		points, err := f.o.Store.Since(ctx, e, after)

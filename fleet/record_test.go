@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,5 +228,40 @@ func TestAHistoryThatCannotBeReadIsLogged(t *testing.T) {
 		_, err = f.History(t.Context(), "e7", 0)
 		require.Error(t, err)
 		require.Equal(t, before, log.String(), "neither is the store's fault")
+	})
+}
+
+// The sum of a day of many Edges takes a second and much memory: however many ask,
+// it is worked out once, and again when there may be more.
+func TestTheSumOfAllIsWorkedOutOnceForAllWhoAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		sites := map[string]*site{"e0": {snapshot: edgeWith("e0", 2, 2)}, "e1": {snapshot: edgeWith("e1", 2, 2)}}
+		go sites["e0"].busy(ctx, "e0")
+		go sites["e1"].busy(ctx, "e1")
+		store := &memory{slow: time.Second}
+		f := start(t, sites, func(o *fleet.Options) { o.Store = store })
+		pass(5*time.Minute + 30*time.Second)
+
+		hasty, leave := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer leave()
+		_, err := f.History(hasty, "", 0)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "who leaves takes nobody along")
+		var asking sync.WaitGroup
+		for i := range 20 {
+			asking.Go(func() {
+				points, err := f.History(t.Context(), "", i%3*2)
+				if err != nil || len(points) != []int{5, 2, 4}[i%3] {
+					t.Errorf("%d: %d points, %v", i, len(points), err)
+				}
+			})
+		}
+		asking.Wait()
+		require.Equal(t, 2, store.asked, "each Edge once")
+		pass(time.Minute)
+		require.Len(t, history(t, f, "", 0), 6)
+		require.Equal(t, 4, store.asked)
+		stop()
 	})
 }
