@@ -32,7 +32,8 @@ type Options struct {
 	Pin string
 	// RootCAs are who may vouch for the server's certificate; nil = the system's.
 	RootCAs *x509.CertPool
-	// Connect is more options for each client, such as connect.WithGRPC().
+	// Connect is more options for each client, such as connect.WithGRPC(), or
+	// connect.WithReadMaxBytes in the place of 64 MiB for one message.
 	Connect []connect.ClientOption
 }
 
@@ -50,6 +51,9 @@ type Client struct {
 // silence is how long nothing may come before the server is asked for a sign of
 // life, and how long that may take: a watch over a dead connection ends.
 const silence = 15 * time.Second
+
+// maxMessage bounds one message of a server, in bytes, unpacked.
+const maxMessage = 64 << 20
 
 // New makes the clients. Nothing is dialed before the first call. Calls have no
 // deadline but their context's. The caller calls Close at the end.
@@ -75,7 +79,7 @@ func New(o Options) (*Client, error) {
 		// The secret is for the configured address alone.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, strings.TrimSuffix(o.URL, "/")
-	with := append([]connect.ClientOption{connect.WithInterceptors(bearer{o.Secret})}, o.Connect...)
+	with := append([]connect.ClientOption{connect.WithInterceptors(bearer{o.Secret}), connect.WithReadMaxBytes(maxMessage)}, o.Connect...)
 	return &Client{
 		Inference: inferencev1connect.NewInferenceServiceClient(h, base, with...),
 		Control:   controlv1connect.NewControlServiceClient(h, base, with...),

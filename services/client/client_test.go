@@ -1,6 +1,8 @@
 package client_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	controlv1 "github.com/iop-dev/iop/gen/go/iop/control/v1"
 	inferencev1 "github.com/iop-dev/iop/gen/go/iop/inference/v1"
 	"github.com/iop-dev/iop/gen/go/iop/inference/v1/inferencev1connect"
 	"github.com/iop-dev/iop/services/client"
@@ -170,5 +173,36 @@ func TestUnusableOptionsAreRefused(t *testing.T) {
 	} {
 		_, err := client.New(o)
 		require.ErrorContains(t, err, "expected", "%+v", o)
+	}
+}
+
+// What answers may make the caller hold so much, compressed or not, in an error too; a caller may set its own limit.
+func TestAnAnswerWithoutEndIsCut(t *testing.T) {
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	for range 65 {
+		_, _ = z.Write(make([]byte, 1<<20)) // a buffer takes everything
+	}
+	_ = z.Close()
+	status := http.StatusOK
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", map[int]string{200: "application/proto", 500: "application/json"}[status])
+		w.Header().Set("Content-Encoding", "gzip")
+		w.WriteHeader(status)
+		_, _ = w.Write(bomb.Bytes())
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	defer s.Close()
+	for _, status = range []int{http.StatusOK, http.StatusInternalServerError} {
+		for limit, more := range map[int][]connect.ClientOption{64 << 20: nil, 1 << 20: {connect.WithReadMaxBytes(1 << 20)}} {
+			c, err := client.New(client.Options{URL: s.URL, Secret: key, Connect: more})
+			require.NoError(t, err)
+			_, err = c.Control.GetEdgeNodeSnapshot(t.Context(), &controlv1.GetEdgeNodeSnapshotRequest{})
+			require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), "%d: %v", status, err)
+			require.ErrorContains(t, err, fmt.Sprint(limit))
+			c.Close()
+		}
 	}
 }
