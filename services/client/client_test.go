@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -178,31 +177,33 @@ func TestUnusableOptionsAreRefused(t *testing.T) {
 
 // What answers may make the caller hold so much, compressed or not, in an error too; a caller may set its own limit.
 func TestAnAnswerWithoutEndIsCut(t *testing.T) {
-	var bomb bytes.Buffer
-	z := gzip.NewWriter(&bomb)
-	for range 65 {
-		_, _ = z.Write(make([]byte, 1<<20)) // a buffer takes everything
-	}
-	_ = z.Close()
-	status := http.StatusOK
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", map[int]string{200: "application/proto", 500: "application/json"}[status])
-		w.Header().Set("Content-Encoding", "gzip")
-		w.WriteHeader(status)
-		_, _ = w.Write(bomb.Bytes())
-	}))
-	s.Config.Protocols = new(http.Protocols)
-	s.Config.Protocols.SetUnencryptedHTTP2(true)
-	s.Start()
-	defer s.Close()
-	for _, status = range []int{http.StatusOK, http.StatusInternalServerError} {
-		for limit, more := range map[int][]connect.ClientOption{64 << 20: nil, 1 << 20: {connect.WithReadMaxBytes(1 << 20)}} {
-			c, err := client.New(client.Options{URL: s.URL, Secret: key, Connect: more})
+	for name, c := range map[string]struct {
+		status, limit int
+		kind          string
+		more          []connect.ClientOption
+	}{
+		"message": {http.StatusOK, 64 << 20, "application/proto", nil},
+		"error":   {http.StatusInternalServerError, 1 << 20, "application/json", []connect.ClientOption{connect.WithReadMaxBytes(1 << 20)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", c.kind)
+				w.Header().Set("Content-Encoding", "gzip")
+				w.WriteHeader(c.status)
+				z := gzip.NewWriter(w)
+				_, _ = z.Write(make([]byte, c.limit+1)) // the client says what it got
+				_ = z.Close()
+			}))
+			s.Config.Protocols = new(http.Protocols)
+			s.Config.Protocols.SetUnencryptedHTTP2(true)
+			s.Start()
+			defer s.Close()
+			api, err := client.New(client.Options{URL: s.URL, Secret: key, Connect: c.more})
 			require.NoError(t, err)
-			_, err = c.Control.GetEdgeNodeSnapshot(t.Context(), &controlv1.GetEdgeNodeSnapshotRequest{})
-			require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), "%d: %v", status, err)
-			require.ErrorContains(t, err, fmt.Sprint(limit))
-			c.Close()
-		}
+			defer api.Close()
+			_, err = api.Control.GetEdgeNodeSnapshot(t.Context(), &controlv1.GetEdgeNodeSnapshotRequest{})
+			require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), "%v", err)
+			require.ErrorContains(t, err, fmt.Sprint(c.limit))
+		})
 	}
 }
